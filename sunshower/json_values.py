@@ -20,7 +20,7 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from decimal import Decimal
@@ -28,7 +28,7 @@ from enum import Enum
 from functools import partial
 from json.encoder import encode_basestring
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, type_name, user_errors
 from sunshower.records import DeclaredClass, DictKey, declared_class
@@ -417,6 +417,24 @@ class _StateForm(_Form):
         return {known.mark: dict(zip(known.record.fields, self.plain(parts), strict=True))}
 
 
+Renamed = Mapping[str, str | None]
+
+
+class FieldChanges(NamedTuple):
+    """How stored records become those of a class whose fields have changed. A field whose values
+    are dropped must be named, if another one is new: it may have been renamed."""
+
+    renamed: Mapping[str, str]  # a stored field → its name now
+    added: tuple[str, ...]  # they have their defaults
+    dropped: tuple[str, ...]
+    why_not: str = ""  # empty: they can be read
+
+    def __str__(self) -> str:
+        parts = [f"{old!r} becomes {new!r}" for old, new in self.renamed.items()]
+        parts += [f"{name!r} is new, with its default" for name in self.added]
+        return ", ".join([*parts, *(f"{name!r} is dropped" for name in self.dropped)])
+
+
 class StoredValues:
     """Converts values that can be sent between workers to types that every state stores, and back.
 
@@ -424,14 +442,18 @@ class StoredValues:
         {1: "a"}                {"(dict)": [[1, "a"]]}       keys that are no texts
         Counter("aab")          {"(Counter)": [["a", 2], ["b", 1]]}
 
-    Records are stored with the names of their fields, so a class may get further fields that have a
-    default. What is converted shares nothing mutable with the value. `classes`: the Enums and
-    record types that values may have, each by its name.
+    Records are stored with the names of their fields, so the fields of a class may change: see
+    `FieldChanges`. What is converted shares nothing mutable with the value. `classes`: the Enums
+    and record types that values may have, each by its name.
     """
 
-    def __init__(self, classes: Iterable[type[Any]], where: str) -> None:
-        """Raise RecordMismatch for two classes of one name."""
-        self._where, self.classes = where, tuple(classes)
+    def __init__(
+        self, classes: Iterable[type[Any]], where: str, renamed: Renamed | None = None
+    ) -> None:
+        """`renamed`: a former field → its name now; None: its values are dropped. Without it fields
+        can only be added. Raises RecordMismatch for two classes of one name."""
+        self._where, self.classes, self.may_drop = where, tuple(classes), renamed is not None
+        self.renamed = dict(renamed or {})
         declared = {kind: declared_class(kind) for kind in self.classes}
         self._named = {known.mark: known for known in declared.values()}
         if len(self._named) < len(declared):
@@ -446,9 +468,17 @@ class StoredValues:
             for known in declared.values()
             if known.record is None or known.record.is_frozen
         }
+        self._fields = {  # mark of a record type → its fields, and those with a default
+            mark: (tuple(known.record.fields), frozenset(known.record.defaults))
+            for mark, known in self._named.items()
+            if known.record is not None
+        }
+        self._former: dict[str, dict[str, str | None]] = {}  # mark → as `renamed`, of the store
+        self._changes: dict[tuple[str, tuple[str, ...]], FieldChanges] = {}
 
     def __deepcopy__(self, memo: Any) -> StoredValues:
-        """Itself: nothing changes in it, and functions of an Enum cannot be copied."""
+        """Itself: what changes in it is the same for all tasks, and functions of an Enum cannot be
+        copied."""
         return self
 
     def plain(self, value: Any) -> Any:
@@ -476,33 +506,120 @@ class StoredValues:
 
     def shapes(self) -> dict[str, list[str]]:
         """The fields of each record type, by its name."""
-        records = ((mark, known.record) for mark, known in self._named.items())
-        return {mark[1:-1]: [*record.fields] for mark, record in records if record is not None}
+        return {mark[1:-1]: [*fields] for mark, (fields, _) in self._fields.items()}
+
+    def check_renamed(self) -> None:
+        """Raise RecordMismatch for a renamed field that is still there, or whose new name no record
+        type has."""
+        types = [(mark[1:-1], fields) for mark, (fields, _) in self._fields.items()]
+        everything = {field for _, fields in types for field in fields}
+        for old, new in self.renamed.items():
+            for name, fields in types:
+                if old in fields and (new in fields or len(types) == 1):
+                    raise RecordMismatch(f"{self._where}: renamed: {name} has a field {old!r} now")
+            name_now = self._name_now(old, everything - {old}, self.renamed)
+            if name_now is not None and name_now not in everything:
+                raise RecordMismatch(
+                    f"{self._where}: renamed: no record type of the state has a field {new!r}"
+                )
+
+    def learn(self, renamed: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Note the former names of fields that a store knows, by the name of the record type."""
+        for name, names in renamed.items():
+            self._former.setdefault(f"<{name}>", {}).update(names)
+        self._changes.clear()
+
+    def former(self, stored: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str | None]]:
+        """The former names of fields after those of `stored` shapes, in the form of `learn`."""
+        found = {mark[1:-1]: dict(names) for mark, names in self._former.items()}
+        for name, had in stored.items():
+            changes = self.changes(name, had)
+            gone = {**changes.renamed, **dict.fromkeys(changes.dropped)}
+            if gone:
+                found.setdefault(name, {}).update(gone)
+        return found
 
     def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
         """How a record type differs from `stored` shapes, so that its stored records cannot be
         built; empty if they can."""
         for name, had in stored.items():
-            known = self._named.get(f"<{name}>")
-            if known is None or known.record is None:
+            if f"<{name}>" not in self._fields:
                 return f"a record {name} is stored, and no annotation of the state names it"
-            has, defaults = known.record.fields, known.record.defaults
-            new = [field for field in has if field not in had and field not in defaults]
-            if new or not {*had} <= {*has}:
-                return f"{name} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
+            if why := self.changes(name, had).why_not:
+                return why
         return ""
+
+    def changes(self, name: str, had: Iterable[str]) -> FieldChanges:
+        """What becomes of the stored fields of a record type."""
+        key = f"<{name}>", tuple(had)
+        if (known := self._changes.get(key)) is None:
+            known = self._changes[key] = self._compared(*key)
+        return known
+
+    def _compared(self, mark: str, had: tuple[str, ...]) -> FieldChanges:
+        has, defaults = self._fields[mark]
+        former = self._former.get(mark, {})
+        names = {old: self._name_now(old, has, {**former, **self.renamed}) for old in had}
+        now = [name for name in names.values() if name is not None]
+        added = [field for field in has if field not in now]
+        gone = [old for old, name in names.items() if name is not None and name not in has]
+        shape = f"{mark[1:-1]} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
+        why = ""
+        if not self.may_drop and set(had) - set(has):
+            why = shape
+        elif back := [old for old in former if old in has]:
+            why = f"{shape}: stored values may have another {back[0]!r}, of an earlier program"
+        elif len({*now}) < len(now):
+            why = f"{shape}: two of its fields would be renamed to one"
+        elif needed := [field for field in added if field not in defaults]:
+            hint = f', or say renamed={{"{gone[0]}": "{needed[0]}"}}' if gone else ""
+            why = f"{shape}: {needed[0]!r} has no default{hint}"
+        elif added and gone:
+            why = (
+                f'{shape}: say what became of {gone[0]!r}, as in renamed={{"{gone[0]}": '
+                f'"{added[0]}"}}, or None if its values are to be dropped'
+            )
+        dropped = [old for old, name in names.items() if name is None or name in gone]
+        renamed = {old: name for old, name in names.items() if name and name in has and name != old}
+        return FieldChanges(renamed, tuple(added), tuple(dropped), why)
+
+    @staticmethod
+    def _name_now(old: str, has: Collection[str], renamed: Renamed) -> str | None:
+        """The name that a stored field has now; None: it is dropped; `old`: unchanged, or gone."""
+        name: str | None = old
+        for _ in renamed:
+            if name is None or name in has or name not in renamed:
+                break
+            name = renamed[name]
+        return name
 
     def _build(self, mark: str, content: Any) -> Any:
         known = self._named.get(mark)
         try:
             if known is None:
                 raise TypeError("no annotation of the state names such a class")
-            return (known.build if known.record is None else known.record.build_named)(content)
+            if known.record is None:
+                return known.build(content)
+            if content.keys() != {*known.record.fields}:
+                content = self._renamed(mark, content)
+            return known.record.build_named(content)
         except user_errors() as error:  # of a default_factory, too
             raise StateMismatch(
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"
             ) from error
+
+    def _renamed(self, mark: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of stored fields by their names now. Raises TypeError as `changed` says."""
+        changes = self.changes(mark[1:-1], content)
+        if changes.why_not:
+            raise TypeError(changes.why_not)
+        gone = changes.dropped
+        return {
+            changes.renamed.get(name, name): value
+            for name, value in content.items()
+            if name not in gone
+        }
 
 
 def as_fields(plain: Any) -> Any:

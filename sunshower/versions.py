@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sunshower.errors import VersionMismatch
 
-PROTOCOL = 10  # the plan, calls and packets between the processes and clients of a topology
+PROTOCOL = 11  # the plan, calls and packets between the processes and clients of a topology
 MASTER_STATE = 1  # what a restarted master continues from
 EVENT_LOG = 1  # the files that workers append events to
 RUN_FOLDER = 1  # plan.json, history.jsonl and results.json of an experiment

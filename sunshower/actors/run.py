@@ -46,7 +46,7 @@ from sunshower.actors.processes import (
     resume_all,
     send,
 )
-from sunshower.actors.shipping import outline, pickled, with_tasks
+from sunshower.actors.shipping import outline, pickled
 from sunshower.actors.starting import call, call_once, first_line
 from sunshower.actors.store import PLANS, RayStore
 from sunshower.actors.worker import REQUESTS, WorkerClass
@@ -313,7 +313,7 @@ class MasterActor(MasterProcessBase):
         return self._store.load_outline(number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.write_plan(number, with_tasks(self._given, plan.tasks))
+        self._store.write_plan(number, self._given)
 
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._store.keep_plans(numbers)

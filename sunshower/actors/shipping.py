@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
@@ -44,9 +44,9 @@ from sunshower.actors.programs import (
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
 from sunshower.records import reduced
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.plan import Plan
 
-__all__ = ["CodeClasses", "outline", "pickled", "ship", "with_tasks"]
+__all__ = ["CodeClasses", "outline", "pickled", "ship"]
 
 _VALUE_BYTES_MAX = 1 << 20  # of a value that no code uses, or of a module sent as source
 _TOO_LARGE = f"it has more than {_VALUE_BYTES_MAX:,} bytes, and no code of the topology uses it"
@@ -66,10 +66,9 @@ class Shipped:
 
     program: Program | None
     plan: bytes
-    tasks: tuple[Task, ...] | None = None  # those of the plan in force; None: as submitted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _load_plan, (self.program, self.plan, self.tasks)
+        return _load_plan, (self.program, self.plan)
 
 
 def pickled(plan: Plan) -> bytes:
@@ -98,12 +97,6 @@ def _unsendable(component: str, error: Exception) -> TopologyError:
     )
 
 
-def with_tasks(data: bytes, tasks: tuple[Task, ...]) -> bytes:
-    """A pickled plan, with other tasks."""
-    changed: bytes = cloudpickle.dumps(replace(_shipped(data), tasks=tasks))
-    return changed
-
-
 def _shipped(data: bytes) -> Shipped:
     parts = _Parts(io.BytesIO(data)).load()
     return parts if isinstance(parts, Shipped) else Shipped(None, data)
@@ -118,7 +111,7 @@ def outline(data: bytes) -> Plan:
         plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
     else:
         plan = OutlineUnpickler(shipped.plan, shipped.program).load()
-    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
+    return plan
 
 
 class _Parts(pickle.Unpickler):
@@ -128,11 +121,11 @@ class _Parts(pickle.Unpickler):
         return Shipped if name == _load_plan.__name__ else super().find_class(module, name)
 
 
-def _load_plan(program: Program | None, data: bytes, tasks: tuple[Task, ...] | None) -> Plan:
+def _load_plan(program: Program | None, data: bytes) -> Plan:
     if program is not None and not programs.is_here(program):
         _enter(program)
     plan: Plan = pickle.loads(data)  # noqa: S301 (of this cluster)
-    return plan if tasks is None else replace(plan, tasks=tasks)
+    return plan
 
 
 def _enter(program: Program) -> None:

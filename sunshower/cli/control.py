@@ -370,7 +370,8 @@ def activate(name: Name, address: Address = "auto") -> None:
 
 
 def deactivate(name: Name, address: Address = "auto") -> None:
-    """Stop the spouts of a topology from emitting; acks, failures and timeouts continue."""
+    """Stop the spouts of a topology from emitting; acks, failures and timeouts continue, and
+    batches that have begun are committed."""
     with connect(address) as cluster:
         cluster.find(name).deactivate()
     echo(f"{name} is inactive. `sunshower activate {name}` resumes it.")

@@ -139,10 +139,11 @@ _OF_KUBERNETES = re.compile(r"(SERVICE_|PORT($|_))")  # of a Service with the na
 
 @dataclass(frozen=True)
 class Setting:
-    """The value of a setting, and where it comes from."""
+    """The value of a setting, and where it comes from. `under`: what --set has replaced."""
 
     value: Any
     place: str
+    under: Setting | None = None
 
 
 def settings_of(folder: Path, given: Sequence[str]) -> dict[str, Setting]:
@@ -151,7 +152,10 @@ def settings_of(folder: Path, given: Sequence[str]) -> dict[str, Setting]:
     settings = {**_of_file(folder), **_of_environment(os.environ)}
     return {
         **settings,
-        **{name: Setting(value, "--set") for name, value in parse_settings(given).items()},
+        **{
+            name: Setting(value, "--set", settings.get(name))
+            for name, value in parse_settings(given).items()
+        },
     }
 
 
@@ -271,7 +275,12 @@ def load_graph(
     except ConfigError as error:  # of two settings that contradict each other
         places = sorted({setting.place for setting in chosen.values()})
         raise ConfigError(f"{', '.join(places)}: {error}") from None
-    return replace(graph, config=config), loaded.modules
+    under = {name: chosen.under for name, chosen in chosen.items() if chosen.place == "--set"}
+    own = {
+        name: getattr(graph.config, name) if setting is None else setting.value
+        for name, setting in under.items()
+    }
+    return replace(graph, config=config, given=own), loaded.modules
 
 
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:

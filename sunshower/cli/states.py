@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,6 +120,15 @@ def import_(
     target: Target,
     name: Name,
     file: File,
+    instead: Annotated[
+        bool,
+        typer.Option(
+            "--instead",
+            help="Complete with this file an import of another one that was interrupted, whose "
+            "file is gone. What that one has written stays, beside the keys of this file, which "
+            "may be empty: then `export` shows what there is.",
+        ),
+    ] = False,
     settings: Settings = None,
     address: Address = None,
 ) -> None:
@@ -136,7 +146,8 @@ def import_(
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
-    importing = StateImport(graph.id, stored, file.name, zlib.crc32(data))
+    checksum, process = zlib.crc32(data), secrets.token_hex(8)
+    importing = StateImport(graph.id, stored, file.name, checksum, process=process, instead=instead)
     read_into(importing, stored, file, data)
     _check_stopped(graph.id, address)
     written, removed = importing.write()

@@ -18,7 +18,7 @@ from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S, with_given
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -187,7 +187,8 @@ class Run(ABC):
         self._apply(events.Activate())
 
     def deactivate(self) -> None:
-        """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue."""
+        """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue, and
+        batches that have begun are committed."""
         self._apply(events.Deactivate())
 
     def drain(self) -> None:
@@ -234,18 +235,20 @@ class Run(ABC):
         upgrade is done, or at once unless `waits`. `dry_run`: change nothing.
 
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
-        with positions and states. Raises LifecycleError, before any change, if the state of the
-        topology does not allow it or a state does not fit (plan_changes.py). Raises it also if a
-        component has a state in memory, or if the new code does not open within `open_s`: then the
-        old code continues. If the topology is drained or killed meanwhile, the error tells which
-        code ran, if that is known.
+        with positions and states. Numbers of tasks and workers that a rebalance has changed are
+        kept, unless `graph` declares others than the graph before it. Raises LifecycleError, before
+        any change, if the state of the topology does not allow it or a state does not fit
+        (plan_changes.py). Raises it also if a component has a state in memory, or if the new code
+        does not open within `open_s`: then the old code continues. If the topology is drained or
+        killed meanwhile, the error tells which code ran, if that is known.
         """
-        given = self._shipped(make_plan(graph, self.plan.layout))
+        graph, kept = with_given(self.plan.graph, graph)
+        given = self._shipped(make_plan(graph))
         lines: list[str]
         number, lines = self._apply_once(events.Upgrade(given, wait_s, open_s, dry_run))
         if waits:
             self._wait_for_change(number, wait_s, look)
-        return lines
+        return [*lines, *kept]
 
     def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
         """Stop the spouts as in a rebalance, and return positions and states in memory.

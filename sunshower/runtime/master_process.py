@@ -217,7 +217,7 @@ class MasterProcessBase(ABC):
         self._saved_s = self.now()
         if (state := self.core.stored.to_bytes()) == self._saved:
             return
-        number, plan = self.core.stored.next_plan, self.core.next_plan
+        number, plan = self.core.stored.next_plan, self.core.next_declared
         if number is not None and number not in self._saved_plans:  # before the state that names it
             assert plan is not None
             self.save_plan(number, plan)

@@ -491,9 +491,8 @@ class Worker:
                 self._call(spout.task, "fail", partial(spout.expire, now))
         if desired_state.active is not self._opening.active:
             self._opening.active = desired_state.active
-            deactivate = "settle" if desired_state.settling else "deactivate"
             for spout in self._spouts:
-                change = getattr(spout, "activate" if desired_state.active else deactivate)
+                change = spout.activate if desired_state.active else spout.settle
                 self._call(spout.task, "activate or deactivate", change)
         if desired_state.draining:
             self.drain()

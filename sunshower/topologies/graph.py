@@ -166,7 +166,8 @@ def upstream(components: Mapping[str, Component], inputs: Iterable[Subscription]
 @dataclass(frozen=True)
 class Graph:
     """A checked topology: every component, stream and field in a subscription exists. `modules`:
-    those of this process when it was declared.
+    those of this process when it was declared. `given`: settings of `config` that a command has
+    instead of the program, with the value of the program.
 
     Raises ConfigError if a spout's own settings contradict `config`.
     """
@@ -175,6 +176,11 @@ class Graph:
     components: Mapping[str, Component]
     config: Config = field(default_factory=Config)
     modules: ProgramModules | None = field(default=None, compare=False, repr=False)
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def declared(self, setting: str) -> Any:
+        """The value of a setting in the program."""
+        return self.given.get(setting, getattr(self.config, setting))
 
     def __post_init__(self) -> None:
         for spout in self.spouts:

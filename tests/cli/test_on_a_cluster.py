@@ -85,12 +85,13 @@ def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     assert "drop_too is new: 1 task" in output
     assert "numbers would have the new code" in output
     output = command("upgrade", "numbers", path).stdout
-    assert "twice: 3 → 2 tasks" in output
+    assert "twice: keeps the 3 tasks that a rebalance has made" in output
+    assert "workers: the 3 that it has are kept" in output
     assert "numbers has the new code" in output
     assert "drop_too × 1" in here("status", "numbers").stdout
     assert "numbers is inactive" in here("deactivate", "numbers").stdout
     assert status()["state"] == "inactive"
-    assert len({worker["process"] for worker in status()["workers"]}) == 2
+    assert len({worker["process"] for worker in status()["workers"]}) == 3
 
     savepoint = tmp_path / "numbers.savepoint"
     output = here("kill", "numbers", "--keep", savepoint).stdout

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sunshower.errors import StoreUnreachable
+from sunshower.state.sqlite import SqliteBacking
 from tests.cli.conftest import PrintedBy, Write
 
 VISITS = """
@@ -102,6 +105,38 @@ def test_mistakes_are_named_with_a_way_out(
     assert ".parquet for Parquet" in error("import", program, "seen", tmp_path / "seed.csv")
     assert "cannot be read" in error("import", program, "seen", tmp_path / "missing.jsonl")
     assert "cannot be written: File exists" in error("export", program, "seen", seed)
+
+
+def test_an_import_that_is_interrupted_and_whose_file_is_gone_is_completed(
+    write: Write, printed_by: PrintedBy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = write("from pathlib import Path\n" + VISITS.replace("\n    ", "\n"))
+    seed, other = tmp_path / "seed.jsonl", tmp_path / "other.jsonl"
+    seed.write_text("".join(f'{{"key":"u{n}","value":{{"visits":1}}}}\n' for n in range(9)))
+    other.write_text("")
+    put, writes = SqliteBacking.put, 0
+
+    def put_three(self: SqliteBacking, *arguments: Any) -> None:
+        nonlocal writes
+        if writes == 3:
+            raise StoreUnreachable("the disk is away")
+        writes += 1
+        put(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteBacking, "put", put_three)
+        assert "disk is away" in printed_by("state", "import", program, "seen", seed, status=1).err
+    seed.unlink()
+    assert "importing seed.jsonl" in printed_by("state", "list", program).out
+    for command in (("get", program, "seen", "u1"), ("import", program, "seen", other)):
+        assert "import another one with --instead" in printed_by("state", *command, status=1).err
+    printed_by("run", program, "--inline", status=1)
+    printed_by("state", "import", program, "seen", other, "--instead")
+    copy = tmp_path / "copy.jsonl"
+    printed_by("state", "export", program, "seen", copy)
+    assert 0 < len(copy.read_text().splitlines()) < 9
+    assert "keys imported" in printed_by("state", "import", program, "seen", copy).out
+    printed_by("run", program, "--inline")
 
 
 def test_an_import_is_refused_while_the_program_runs(

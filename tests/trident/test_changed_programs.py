@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 
 from sunshower import Context
 from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import StateKind
@@ -76,6 +78,31 @@ def test_a_program_changes_between_two_batches(seed: int) -> None:
     assert program.outcome() == expected(seed)
 
 
+@seeds(30, kinds=len(KINDS))
+def test_an_inactive_program_is_changed_between_two_batches_too(seed: int) -> None:
+    """What has begun when it is deactivated is committed, and no batch is repeated."""
+    program, draw, calls = program_of(seed), Random(seed), Counter[int]()
+
+    def counted(event: Event) -> Iterator[Event]:
+        calls[event.number] += 1
+        yield event
+
+    program.code = counted
+    with SimCluster(seed, latency_s=0.02) as cluster:
+        run = cluster.submit(program.topology(Life(), tasks_of(draw), **PACE).graph())
+        for _ in range(3):
+            if run.wait(draw.uniform(0.2, 0.8)):
+                break
+            run.deactivate()
+            run.wait(draw.choice((0.0, 0.1)))
+            run = change(cluster, run, program, draw)
+            if run.snapshot().state is State.INACTIVE:
+                run.activate()
+        assert run.wait(120.0), run._describe()
+    assert {*calls.values()} == {1}
+    assert program.outcome() == expected(seed)
+
+
 @seeds(100, kinds=len(KINDS))
 def test_each_row_counts_once_when_processes_die_while_a_program_changes(seed: int) -> None:
     program, draw = program_of(seed), Random(seed)
@@ -128,6 +155,23 @@ def test_new_code_that_does_not_open_is_rolled_back() -> None:
             run.upgrade(broken.graph())
         assert len(run.plan.tasks_of("totals")) == 2
         assert run.wait(120.0)
+    assert program.outcome() == expected(0)
+
+
+def test_an_upgrade_keeps_the_numbers_of_tasks_that_a_rebalance_has_made() -> None:
+    program = program_of(0)
+    with SimCluster(0, latency_s=0.002) as cluster:
+        declared = dict.fromkeys(STATES, 1)
+        run = cluster.submit(program.topology(Life(), declared, **PACE).graph())
+        run.wait(0.3)
+        run.rebalance(tasks={"totals": 3})
+        run.kill_master()
+        lines = run.upgrade(program.topology(Life(), declared, **PACE).graph())
+        assert "totals: keeps the 3 tasks that a rebalance has made" in lines
+        run.wait(0.2)
+        run.upgrade(program.topology(Life(), declared | {"totals": 2}, **PACE).graph())
+        assert len(run.plan.tasks_of("totals")) == 2, "the file says so"
+        assert run.wait(120.0), run._describe()
     assert program.outcome() == expected(0)
 
 

@@ -50,8 +50,9 @@ from sunshower.runtime.control.messages import (
 )
 from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
-from sunshower.runtime.control.placement import placed, replan, with_present_numbers
+from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import (
+    as_changed,
     changes,
     ends_anew,
     leaving,
@@ -104,11 +105,13 @@ class Master:
         other: Plan | None = None,
         wall: Callable[[], float] = float,  # 0.0
     ) -> None:
-        """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`. `wall`:
-        the Unix time, for the log."""
+        """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`, which are
+        *declared*: their graphs have the numbers of tasks and workers that the file says, whatever
+        a rebalance has made of them since. `wall`: the Unix time, for the log."""
         self.stored = stored or MasterState()
         self.plan = plan  # in force, with the present places
-        self.next_plan = None if self.stored.is_opening else other
+        self._declared = plan
+        self.next_declared = None if self.stored.is_opening else other
         self.log = TopologyLog(wall, self.stored.cancelled)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
         self.nodes = NodeMoves()
@@ -169,7 +172,6 @@ class Master:
             *local_state,
             is_opening=stored.is_opening,
             keeping=keeping,
-            settling=bool(stored.active and stored.next_tasks and not stored.packing),
         )
 
     @property
@@ -387,16 +389,22 @@ class Master:
         return 0 if tasks == self.plan.tasks else self._change(tasks, event.wait_s, now)
 
     def _on_upgrade(self, event: events.Upgrade, now: float) -> tuple[int, list[str]]:
-        given = with_present_numbers(event.given, self.plan.tasks)
-        plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
-        self.nodes.check(plan)
+        wanted, kept = as_changed(self.plan, self._declared.graph, event.given)
+        report = [*preview(self.plan, wanted), *kept]
+        try:
+            plan = upgraded(self.plan, wanted, self.stored.lives, self.stored.last_task_id)
+            self.nodes.check(plan)
+        except LifecycleError as error:
+            told = [str(error), *(report if event.dry_run else ())]
+            raise LifecycleError("\n".join(told)) from error
         if event.dry_run:
-            return 0, preview(self.plan, plan)
-        self.next_plan, self.stored.open_s = plan, event.open_s
+            return 0, report
+        self.next_declared = plan.with_tasks(event.given.tasks)
+        self.stored.open_s = event.open_s
         change = self._change(plan.tasks, event.wait_s, now)
         self.stored.next_plan = change
         self.log.note("command", event.command)
-        return change, changes(self.plan, plan)
+        return change, [*changes(self.plan, plan), *kept]
 
     def _on_keep(self, event: events.Keep, now: float) -> int:
         change = self._change(all_elsewhere(self.plan, self.stored.lives), event.wait_s, now)
@@ -507,12 +515,13 @@ class Master:
         former, stored.tasks = stored.tasks, stored.next_tasks
         stored.next_tasks, stored.packing, stored.keeping = None, False, False
         if stored.next_plan is not None:
-            assert self.next_plan is not None
+            assert self.next_declared is not None
             stored.former_plan, stored.former_tasks = stored.plan, former
             stored.plan, stored.next_plan = stored.next_plan, None
             stored.forget_former_code()
-            self._former, self.plan, self._opening_since_s = self.plan, self.next_plan, now
-        self.next_plan = None
+            self._former, self._declared = self._declared, self.next_declared
+            self._opening_since_s = now
+        self.next_declared = None
         stored.floor = max(stored.lives.values())
         stored.moves += 1
         self._begin_places()
@@ -554,14 +563,14 @@ class Master:
         for worker in failed.workers:  # also those that have not said hello: all processes must end
             stored.lives.setdefault(worker, stored.floor)
         stored.floor = max(stored.lives.values())
-        self.plan, self._former = self._former, None
+        self._declared, self._former = self._former, None
         self._begin_places()
 
     def _begin_places(self) -> None:
         self._packed = set[int]()  # workers
         self._packed_since_s = None
         self._unloaded = False  # what was packed before
-        self.plan = self.plan.with_tasks(self.stored.tasks)
+        self.plan = self._declared.with_tasks(self.stored.tasks)
         self._restarts = RestartTracker(self.plan)
         self._conditions = ConditionTracker(self.plan, self.stored)
         for worker in list(self._stats):  # into the stored state, for a next master
@@ -603,8 +612,8 @@ class Master:
 
     def _let_pack(self, next_tasks: Sequence[Task]) -> bool:
         """Let the workers pack that have not yet. Returns whether there are any."""
-        upgrade = self.next_plan if self.stored.next_plan is not None else None
-        then = upgrade or self.plan.with_tasks(next_tasks)
+        upgrade = self.next_declared if self.stored.next_plan is not None else None
+        then = (upgrade or self._declared).with_tasks(next_tasks)
         gone = leaving(self.plan, then)
         fresh = [task.id for task in (gone if upgrade else ends_anew(self.plan, then))]
         unpacked = [worker for worker in self.plan.workers if worker not in self._packed]

@@ -21,7 +21,6 @@ class DesiredState:
     conditions: Conditions = field(default_factory=Conditions)
     is_opening: bool = False  # new code is being opened, which may be rolled back: nothing ticks
     keeping: bool = False  # what is packed goes into a savepoint: other code will read it
-    settling: bool = False  # tasks will change: batches that have begun are to be committed
 
 
 @dataclass(frozen=True)

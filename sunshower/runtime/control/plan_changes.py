@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import unused
-from sunshower.runtime.plan import ACKER, Plan, Task, numbered
-from sunshower.topologies.graph import Component, Level, can_move
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task, make_plan, numbered
+from sunshower.topologies.graph import Component, Graph, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.state_shapes import states_of
 from sunshower.topologies.rescaling import (
@@ -107,8 +108,7 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
 # workers are new: no process has code of both versions.
 
 OPEN_S = 60.0  # how long new code may take to open, unless the caller says otherwise
-_AGAIN = "Kill the topology and submit it with another parallelism"
-_UPGRADE_AGAIN = "kill the topology and submit it: what is in stores stays there"
+_AGAIN = "kill the topology and submit it: what is in stores stays there"
 _EMPTY = "if it keeps nothing, write a snapshot() that returns None and a restore(state)"
 
 
@@ -128,6 +128,73 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int], last_id: int = 0) 
     placed = [replace(task, worker=worker_of[task.worker]) for task in given.tasks]
     graph = replace(given.graph, components=continued(before, given))
     return replace(given, graph=graph, tasks=numbered(placed, before.tasks, last_id))
+
+
+def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[str]]:
+    """The plan of `given` code with what a rebalance has changed `before`: numbers of tasks, acker
+    shards and workers, and a worker for each task. What a command gives, or the file says otherwise
+    than the one that `declared` the present plan, wins. Returns also what is kept, a line each, for
+    users."""
+    layout, config = Layout.PACK, given.graph.config
+    if before.layout is Layout.ISOLATE and len(before.workers) != declared.config.workers:
+        layout = Layout.ISOLATE
+    said, says = make_plan(declared, layout), make_plan(given.graph, layout)
+    counts, lines = dict[str, int](), list[str]()
+    for name in [*given.graph.components, ACKER]:
+        was, now, new = (len(plan.tasks_of(name)) for plan in (said, before, says))
+        counts[name] = new
+        bounds, former = (_declared(graph, name) for graph in (given.graph, declared))
+        if isinstance(bounds, Between) and now:
+            counts[name] = bounds.clamp(now)
+            continue
+        is_new = "ackers" in given.graph.given if name == ACKER else isinstance(former, Between)
+        if not now or not was or was == now or was != new or is_new:
+            continue
+        what = "acker shards" if name == ACKER else name
+        if why := refusal(given, name, now):
+            lines.append(f"{what}: cannot keep the {now} tasks that a rebalance has made: {why}")
+        else:
+            counts[name] = now
+            lines.append(f"{what}: keeps the {now} tasks that a rebalance has made")
+    workers, now = config.workers, len(before.workers)
+    is_new = "workers" in given.graph.given
+    is_same = not is_new and given.graph.declared("workers") == declared.declared("workers")
+    is_changed = len(said.workers) != now or "workers" in declared.given
+    if isinstance(workers, Between):
+        workers = workers.clamp(now)
+    elif layout is Layout.PACK and is_same and is_changed and len(says.workers) != now:
+        workers = now
+        lines.append(f"workers: the {now} that it has are kept")
+    components = {
+        name: replace(component, parallelism=counts[name])
+        for name, component in given.graph.components.items()
+    }
+    config = replace(config, workers=workers, ackers=counts[ACKER])
+    tasks = make_plan(replace(given.graph, components=components, config=config), layout).tasks
+    return given.with_tasks(tasks), lines
+
+
+def _declared(graph: Graph, name: str) -> int:
+    """The number of tasks that a graph declares for a component; 0: it has none of that name."""
+    return graph.components[name].parallelism if name in graph.components else 0
+
+
+def with_given(before: Graph, graph: Graph) -> tuple[Graph, list[str]]:
+    """The graph with the settings that a command has given to the one `before`, if neither a
+    command nor the program says otherwise now; and what is kept, a line each, for users. Numbers of
+    workers and ackers are kept as in `as_changed`."""
+    kept = {
+        name: declared
+        for name, declared in before.given.items()
+        if name not in {*graph.given, "workers", "ackers"}
+        and getattr(graph.config, name) == declared
+    }
+    if not kept:
+        return graph, []
+    values = {name: getattr(before.config, name) for name in kept}
+    config = replace(graph.config, **values)
+    lines = [f"{name} keeps its value of --set: {value}" for name, value in values.items()]
+    return replace(graph, config=config, given={**graph.given, **kept}), lines
 
 
 def continued(before: Plan, given: Plan) -> dict[str, Component]:
@@ -167,10 +234,16 @@ def preview(before: Plan, after: Plan) -> list[str]:
     lines = changes(before, after)
     if both := [name for name in new if name in old]:
         lines.append(f"continue with the new code: {', '.join(both)}")
-    for name, component in new.items():
+    for name in [*new, *(name for name in old if name not in new)]:
         had = states_of(old[name]) if name in old else {}
-        for state in states_of(component):
-            was, now = _tasks(before, name), _tasks(after, name)
+        has = states_of(new[name]) if name in new else {}
+        was, now = (_tasks(plan, name) for plan in (before, after))
+        lines += [
+            f"state {state!r} of {name} is dropped: it stays in its store, and nobody reads it"
+            for state in had
+            if state not in has
+        ]
+        for state, shape in has.items():
             if state not in had:
                 how = "is new: it begins with what its store has under this name"
             elif was != now:
@@ -178,6 +251,8 @@ def preview(before: Plan, after: Plan) -> list[str]:
             else:
                 how = "is kept"
             lines.append(f"state {state!r} of {name} {how}")
+            for change in had[state].migrations(shape) if state in had else ():
+                lines.append(f"state {state!r} of {name} is migrated when it is read: {change}")
     return lines
 
 
@@ -252,7 +327,8 @@ def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
                 f"component and the name of its state, or {_AGAIN}"
             )
         elif how := state.differences(has[name]):
-            yield (
-                f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}; "
-                f"{_AGAIN}, and migrate= converts it"
-            )
+            told = f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}"
+            if is_of_batches(old) or {*how} & {"store", "key", "operator"}:
+                yield f"{told}; set that back; or give the state another name, and {_AGAIN}"
+            else:
+                yield f"{told}; {_AGAIN}, and migrate= converts it"

@@ -24,7 +24,7 @@ from sunshower.runtime.plan import Plan, Task, numbered
 from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-from sunshower.topologies.operators.state_shapes import StateShape, states_of
+from sunshower.topologies.operators.state_shapes import COMPARED, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
@@ -38,7 +38,8 @@ class KeptComponent:
     level: str
     parallelism: int
     kind: str  # the name of its class; of operators: empty
-    shapes: Mapping[str, list[str]]  # state → the fields of its StateShape, as texts
+    shapes: Mapping[str, list[str]]  # state → what StateShape compares, as texts
+    records: Mapping[str, Mapping[str, list[str]]]  # state → StoredValues.shapes
     deployment: str = ""  # of a LogSpout, by which it finds its stored positions
 
     @staticmethod
@@ -46,11 +47,13 @@ class KeptComponent:
         """The description of a component."""
         code = component.implementation
         kind = code if isinstance(code, type) else type(code)
+        states = states_of(component)
         return KeptComponent(
             component.level.value,
             component.parallelism,
             "" if kind is OperatorBolt else kind.__qualname__,
-            {name: [*map(repr, astuple(shape))] for name, shape in states_of(component).items()},
+            {name: [*map(repr, shape.compared)] for name, shape in states.items()},
+            {name: shape.values.shapes() for name, shape in states.items() if shape.values},
             code.deployment if isinstance(code, LogSpout) else "",
         )
 
@@ -63,23 +66,28 @@ class KeptComponent:
         code.deployment = self.deployment
         return replace(component, implementation=code)
 
-    def problems(self, name: str, now: KeptComponent | None) -> Iterator[str]:
+    def problems(self, name: str, present: Component | None) -> Iterator[str]:
         """Why a component of the new code cannot continue; `name`: of the component."""
-        if now is None:
+        if present is None:
             yield f"it has {name!r}, which the code does not have"
-        elif (self.level, self.kind) != (now.level, now.kind):
+            return
+        now = KeptComponent.of(present)
+        if getattr(present.implementation, "can_rescale", False):
+            now = replace(now, parallelism=self.parallelism)
+        if (self.level, self.kind) != (now.level, now.kind):
             yield f"{name!r} is another kind of component in the code"
         elif self.parallelism != now.parallelism:
             yield f"{name!r} has {self.parallelism} tasks in it, and {now.parallelism} in the code"
         else:
-            parts = [one.name for one in fields(StateShape)]
+            states = states_of(present)
             for state, shape in self.shapes.items():
-                other = now.shapes.get(state)
-                pairs = zip(parts, shape, other or (), strict=other is not None)
-                if how := [part for part, old, new in pairs if old != new]:
-                    yield f"the state {state!r} of {name!r} differs in its {' and '.join(how)}"
-                elif other is None:
+                if (other := states.get(state)) is None:
                     yield f"{name!r} has no state {state!r} in the code"
+                    continue
+                pairs = zip(COMPARED, shape, now.shapes[state], strict=True)
+                how = [part for part, old, new in pairs if old != new]
+                if how := how or other.different_records(self.records.get(state, {})):
+                    yield f"the state {state!r} of {name!r} differs in its {' and '.join(how)}"
 
 
 @dataclass(frozen=True)
@@ -178,11 +186,7 @@ class Savepoint:
             yield f"it is one of {self.topology!r}"
             return
         for name, former in self.components.items():
-            present = given.graph.components.get(name)
-            now = None if present is None else KeptComponent.of(present)
-            if present is not None and getattr(present.implementation, "can_rescale", False):
-                now = replace(KeptComponent.of(present), parallelism=former.parallelism)
-            yield from former.problems(name, now)
+            yield from former.problems(name, given.graph.components.get(name))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Compares the stored states of two versions of a component, for an upgrade.
 
 Compared is what is declared: where a state is stored, the fields of its key, its version, the
-fields of the record types that it is annotated with, and its operator with its settings. What
-values are stored under a key is not known here, nor are the types of the key's fields.
+fields of the record types that it is annotated with (which may change as `FieldChanges` says), and
+its operator with its settings. What values are stored under a key is not known here, nor are the
+types of the key's fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
@@ -21,6 +22,7 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
+    from sunshower.json_values import StoredValues
     from sunshower.topologies.graph import Component
 
 _CODE = (  # may change
@@ -28,6 +30,9 @@ _CODE = (  # may change
     "emits_updates",
 )
 _OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
+
+
+COMPARED = ("store", "key", "operator", "version")
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,36 @@ class StateShape:
     key: object  # its fields
     operator: object  # with its settings
     version: object = 1
-    records: object = None  # record type → its fields
+    values: StoredValues | None = None  # of keyed states
+
+    @property
+    def compared(self) -> tuple[object, ...]:
+        """What must be equal; the names are COMPARED."""
+        return self.store, self.key, self.operator, self.version
 
     def differences(self, other: StateShape) -> list[str]:
-        """The names of what differs."""
-        own = [one.name for one in fields(self)]
-        return [name for name in own if getattr(self, name) != getattr(other, name)]
+        """What differs, so that the values of this one are not those of the `other`, later one."""
+        pairs = zip(COMPARED, self.compared, other.compared, strict=True)
+        found = [name for name, ours, theirs in pairs if ours != theirs]
+        if self.values is None or found:
+            return found
+        return other.different_records(self.values.shapes())
+
+    def different_records(self, stored: Mapping[str, list[str]]) -> list[str]:
+        """How its record types differ from `stored` shapes, so that records cannot be read; those
+        that an operator stores have to be equal."""
+        if self.values is None or (not self.values.may_drop and stored == self.values.shapes()):
+            return []
+        how = self.values.changed(stored) if self.values.may_drop else "of its rows"
+        return [f"records ({how})"] if how else []
+
+    def migrations(self, other: StateShape) -> list[str]:
+        """How stored records become those of the `other`, later state; a line for each type."""
+        if self.values is None or other.values is None:
+            return []
+        shapes = self.values.shapes().items()
+        changes = [(name, other.values.changes(name, had)) for name, had in shapes]
+        return [f"{name}: {change}" for name, change in changes if str(change)]
 
 
 def states_of(component: Component) -> dict[str, StateShape]:
@@ -85,14 +114,14 @@ def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
         if contents is not None:
             own["aggregators"] = contents.aggregators
         operator = type(one).__name__, shape_of(own)
-        records = None if calls is None else shape_of(calls.store.shape[2])
-        found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator, 1, records)
+        values = None if calls is None else calls.store.values
+        found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator, 1, values)
     return found
 
 
 def _of_store(store: KeyedStore, key: object, operator: object) -> StateShape:
-    where, version, records = store.shape
-    return StateShape(shape_of(where), key, operator, version, shape_of(records))
+    where, version = store.shape
+    return StateShape(shape_of(where), key, operator, version, store.values)
 
 
 def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:

@@ -240,10 +240,20 @@ class ValuesVersion:
     ) -> None:
         self.values, self.version, self._migrate, self._where = values, version, migrate, where
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """What is stored of them."""
-        return {"version": self.version, "records": self.values.shapes()}
+    def about(self, found: Any = None) -> dict[str, Any]:
+        """What is stored of them, after `found`, which `migrated` has accepted."""
+        about = {"version": self.version, "records": self.values.shapes()}
+        is_same = found is not None and found["version"] == self.version
+        former = self.values.former(found["records"] if is_same else {})
+        return {**about, "renamed": former} if former else about
+
+    def learn(self, found: Any) -> None:
+        """Note how fields were called in a part of which `found` is stored."""
+        if found is None or found["version"] != self.version:
+            return
+        self.values.learn(found.get("renamed", {}))
+        if not self.values.changed(found["records"]):
+            self.values.learn(self.about(found).get("renamed", {}))
 
     def migrated(
         self, about: Any, items: Callable[[], Iterable[tuple[Key, Any]]]
@@ -261,6 +271,7 @@ class ValuesVersion:
                     "else has written there; give the state another name=, and it begins empty"
                 )
         if found == version:
+            self.values.learn(about.get("renamed", {}))
             if how := self.values.changed(records):
                 raise StateMismatch(
                     f"{self._where}: {how}. Give new fields a default; or give version="
@@ -337,6 +348,7 @@ class StateSlot:
         self._state: MapState | None = None
         self._was_open = False
         self._epoch, self._number = 1, 0  # of this opening, and of its last write
+        self._due: Mapping[Key, Any] = {}  # what the first write of this opening adds
         self._refusal: BaseException | None = None  # why nothing more is written
 
     def open(self, context: Context) -> None:
@@ -345,7 +357,7 @@ class StateSlot:
         if self.is_open:
             return
         self.close()
-        self._epoch, self._refusal = int(context.clock.now() * 1e6), None
+        self._epoch, self._refusal, self._due = int(context.clock.now() * 1e6), None, {}
         try:
             self._begin(context)
         except BaseException:
@@ -393,10 +405,12 @@ class StateSlot:
 
     def write(self, changes: Mapping[Key, Any]) -> None:
         """Write changes, all or nothing; None: removed."""
+        changes = {**self._due, **changes}
         try:
             self.begin_commit(self._attempt)
             self.state.multi_put(list(changes), list(changes.values()))
             self.commit(self._attempt)
+            self._due = {}
         except BaseException as error:
             self.state.abort()
             if self._refusal is None:
@@ -430,16 +444,25 @@ class StateSlot:
         if self.version is not None:
             (about,) = self._state.multi_get([ABOUT])
             changes = self.version.migrated(about, self._state.items)
-            self.write({**changes, ABOUT: self.version.about})
+            new: dict[Key, Any] = {ABOUT: self.version.about(about)}
+            if about is None or changes:
+                self.write({**changes, **new})
+            else:  # until the first write, a former program that is in force again can read it
+                self.write({ABOUT: about})
+                self._due = new
 
     def _joined(self, parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
         """What this task has of those of another number of tasks, of one version each."""
         changes = self._join(parts)
         if self.version is None:
             return changes
-        for part in parts:
-            changes = {**changes, **self.version.migrated(part.beside.get(ABOUT), part.items)}
-        return {**changes, ABOUT: self.version.about}
+        abouts, migrated = [part.beside.get(ABOUT) for part in parts], dict[Key, Any]()
+        for part, about in zip(parts, abouts, strict=True):
+            migrated |= self.version.migrated(about, part.items)
+            self.version.learn(about)
+        is_same = not migrated and all(about == abouts[0] for about in abouts)
+        about = abouts[0] if is_same and abouts else self.version.about()
+        return {**changes, **migrated, ABOUT: about or self.version.about()}
 
     @property
     def _attempt(self) -> Attempt:

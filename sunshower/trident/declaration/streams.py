@@ -194,11 +194,13 @@ class BatchProcessSettings(TaskSettings, total=False):
     - `ttl_s`: a state that was not written for so many seconds is absent, and is removed: by
       `event_time`, in whose unit it is for numbers, or by the clock, as it was when the batch began
     - `event_time`, `zone`, `ahead`, `unit`: as of a window; for `ttl_s`
+    - `renamed`: {"former field": "field"} of the record types in states, as of ordinary streams
     """
 
     state: Required[StateFactory]
     name: str
     ttl_s: float
+    renamed: Mapping[str, str | None]
     event_time: str
     zone: str
     ahead: Ahead
@@ -227,6 +229,7 @@ def processed(
     id = code_name(function) if given is None else given
     ttl_s = settings.get("ttl_s")
     time = time_of_states(stream.schema, settings, where)
+    shared: Any = {name: settings[name] for name in ("ttl_s", "renamed") if name in settings}
     calls = keyed_process(
         function,
         None,
@@ -234,7 +237,7 @@ def processed(
         reads=stream.schema,
         by=by,
         fields=fields,
-        settings={} if ttl_s is None else {"ttl_s": ttl_s},
+        settings=shared,
         where=where,
     )
     state: Any = settings.get("state")

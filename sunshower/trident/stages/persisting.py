@@ -163,9 +163,14 @@ class PersistPartition(Persist):
 
 
 class TimedRows(list[Any]):
-    """The rows of a batch, and the time by which states expire: that of the batch."""
+    """The rows of a batch, and the time by which states expire: that of the batch. It is true if
+    the state has to be written: also if an earlier attempt of it may have changed states."""
 
     time: float = -inf
+    is_again = False
+
+    def __bool__(self) -> bool:
+        return self.is_again or len(self) > 0
 
 
 class ProcessByKey(Persist, Timed):
@@ -197,7 +202,9 @@ class ProcessByKey(Persist, Timed):
             self.calls.store.expire_in_batches()
 
     def start(self, attempt: Attempt) -> TimedRows:
-        return TimedRows()
+        batch, last = TimedRows(), self.slot.last_attempt
+        batch.is_again = bool(self.sources) and last is not None and last.txid == attempt.txid
+        return batch
 
     def note_times(self, batch: TimedRows, times: Mapping[str, SourceTime]) -> None:
         known = [times.get(source) for source in self.sources]
@@ -220,8 +227,8 @@ class ProcessByKey(Persist, Timed):
                 made += calls.expand(row)
             if self.sources:
                 calls.set_time(batch.time)
-                removed_by = getattr(state, "removed_by", None)
-                store.expire_in_batch(removed_by(attempt) if removed_by is not None else ())
+                written_by = getattr(state, "written_by", None)
+                store.expire_in_batch(written_by(attempt) if written_by is not None else ())
             changed = store.changed
         finally:
             store.forget()

@@ -191,7 +191,8 @@ class StateOwner:
     place: Place
     kind: StateKind
     where: str  # the file or the server
-    importing: Sequence[Any] = ()  # the file that this process imports: its name and checksum
+    importing: Sequence[Any] | None = ()  # the file that this process imports: its name and
+    # checksum; None: marks of any import are read
 
     def __str__(self) -> str:
         return f"state {self.place.state!r} in {self.where}, task {self.place.index}"
@@ -314,7 +315,7 @@ def check_import(word: Mapping[str, Any], importing: Sequence[Any] | None, where
         raise StoreUnreachable(
             f"{where}: the file {found[0]!r} is being imported, or its import was interrupted. "
             "Until it is complete, nobody reads or writes the state: repeat `sunshower state "
-            "import` with that file, unchanged"
+            "import` with that file, unchanged; or import another one with --instead"
         )
 
 
@@ -519,10 +520,11 @@ class StoredMap:
     def last_attempt(self) -> Attempt | None:
         return self._last if self._last is not None and self._last.txid else None
 
-    def removed_by(self, attempt: Attempt) -> list[Key]:
-        """The keys that an earlier attempt of a batch has removed."""
+    def written_by(self, attempt: Attempt) -> list[Key]:
+        """The keys that an earlier attempt of a batch has written or removed, if the state is
+        opaque: unless this one writes them too, they get back the values from before the batch."""
         is_again = self._last is not None and self._last.txid == attempt.txid
-        return [key_of(text) for text in self._journal.removed] if is_again else []
+        return [key_of(text) for text in self._journal.written] if is_again else []
 
     def close(self) -> None:
         self._backing.close()
@@ -697,8 +699,10 @@ class StoredMap:
         with _as_outage():
             self._look()
         self._owner.check(self._last, attempt)
+        is_import = self._word is not None and "imported" in json.loads(self._word)
+        by = "an import" if is_import else describe_attempt(self._last)
         return FailedBatch(
-            f"{self._owner} was written meanwhile by {describe_attempt(self._last)}, so what "
+            f"{self._owner} was written meanwhile by {by}, so what "
             f"{describe_attempt(attempt)} has read holds no more: it is tried again"
         )
 

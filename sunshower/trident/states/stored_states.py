@@ -12,8 +12,10 @@ An import has one order, and each step is a compare-and-set of the mark of a par
     ready     each part gets its usual mark, when all parts have all values; the first one last,
               whose mark is read by all who open the state
 
-A process that dies between leaves marks that only the same import takes away, by doing all of it
-again. Values expire when the program runs: the time of an imported value is that of its import.
+A process that dies between leaves marks that only an import takes away, by doing all of it again:
+the same one, or another one `instead` of it, beside whose keys those stay that are written. The
+mark names the process too, so one that imports at the same time notices that another one has taken
+over. Values expire when the program runs: the time of an imported value is that of its import.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from sunshower.json_values import key_of as key_of_text
 from sunshower.json_values import text_of, text_of_key, values_of
 from sunshower.records import key_of
 from sunshower.runtime.transport.routing import task_index
-from sunshower.state.backing import Backing, Mark
+from sunshower.state.backing import Mark
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Component, Graph
 from sunshower.topologies.operators.aggregators import CombinerAggregator
+from sunshower.topologies.operators.keyed.distinct import is_distinct
 from sunshower.topologies.operators.keyed.key_states import (
     KeyList,
     KeyMap,
@@ -64,6 +67,7 @@ from sunshower.topologies.operators.totals import (
     PersistReduced,
     ReducedTotals,
 )
+from sunshower.trident.stages.persisting import KEY as WINDOWS_KEY
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     PersistPartition,
@@ -121,9 +125,11 @@ class StoredState:
 
     @property
     def holder(self) -> str:
-        """What has it: totals, process, bolt, window, join, table or updater."""
+        """What has it: totals, process, distinct, bolt, window, join, table or updater."""
         if self.operator is None:
             return "bolt" if self.store is not None else "–"
+        if self.process is not None and is_distinct(self.process.function):
+            return "distinct"
         if isinstance(self.operator, KeyedProcess | ProcessByKey):
             return "process"
         if isinstance(self.operator, _TOTALS):
@@ -155,12 +161,20 @@ class StoredState:
         if numbers := self._numbers():
             with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
                 read = None if self.store is None else self._read
-                yield from parts.items(numbers, read, written_after=self._expired_at())
+                for number in numbers:
+                    self._learn(_PartReader(parts, number, parts.mark(number)))
+                for key, value in parts.items(numbers, read, written_after=self._expired_at()):
+                    if not isinstance(self.operator, Windows):
+                        yield key, value
+                    elif type(key) is tuple and len(key) > 2:  # else it is how far a task is
+                        yield key[1:], value
 
     def get(self, key: Key) -> Any:
         """The value of a key; None if there is none."""
         if not (numbers := self._numbers()):
             return None
+        if isinstance(self.operator, Windows):
+            key = (WINDOWS_KEY, *key) if type(key) is tuple else (WINDOWS_KEY, key)
         with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
             present: list[int] | None = None
             while present != (present := parts.parts_with(key)):  # else it has moved meanwhile
@@ -172,6 +186,7 @@ class StoredState:
     def _value(self, parts: Parts, number: int, key: Key) -> Any:
         """The value of a key in a part; None if there is none."""
         part = _PartReader(parts, number, parts.mark(number))
+        self._learn(part)
         (found,) = part.values([key])
         if found is None:
             return None
@@ -180,6 +195,13 @@ class StoredState:
             return self._whole(part, key, head)
         is_keyed = self.store is not None or part.values([ABOUT]) != [None]
         return self._read(found) if is_keyed else found
+
+    def _learn(self, part: _PartReader) -> None:
+        """Note the former names of fields that a part knows."""
+        if self.slot is not None and self.slot.version is not None:
+            match part.values([ABOUT]):
+                case [{"version": _, "records": _} as about]:
+                    self.slot.version.learn(about)
 
     def _whole(self, part: _PartReader, key: Key, head: Any) -> Any:
         """The list or the dictionary of a key."""
@@ -195,6 +217,13 @@ class StoredState:
         """The record type that all values have, as declared; None: they may be something else."""
         kind = None if self.store is None else self.store.value_type
         return kind if isinstance(kind, type) and is_record(kind) else None
+
+    @property
+    def process(self) -> KeyedProcess | None:
+        """The calls of a function with a keyed state, also in batches."""
+        operator = self.operator
+        calls = operator.calls if isinstance(operator, ProcessByKey) else operator
+        return calls if isinstance(calls, KeyedProcess) else None
 
     def text(self, value: Any) -> str:
         """A value as JSON, which an import reads. Raises Unserialisable."""
@@ -314,19 +343,32 @@ class _Part(NamedTuple):
     ready: Mark  # when all is imported
     changes: Changes
     undone: Mark | None  # as it was; None: nothing was written
-    is_fenced: bool  # by the same import, which was interrupted
+    step: int  # how far the same import is that was interrupted; 0: at its begin, or another one
 
 
 class StateImport:
     """Values that are to be written to a state, all or nothing. `add` checks and converts them,
     and `write` writes them."""
 
-    def __init__(self, topology: str, state: StoredState, file: str, checksum: int) -> None:
-        """`file`, `checksum`: identify the import, which may be repeated after an interruption.
-        Raises ConfigError for a state that is only read."""
+    def __init__(
+        self,
+        topology: str,
+        state: StoredState,
+        file: str,
+        checksum: int,
+        *,
+        process: str = "",
+        instead: bool = False,
+    ) -> None:
+        """`file`, `checksum`: identify the import, which may be repeated after an interruption;
+        `process`: who does it. `instead`: also if that of another file was interrupted, of which
+        some keys may be written. Raises ConfigError for a state that is only read."""
         if why := state.why_read_only:
             raise ConfigError(f"state {state.name!r} can only be read: {why}")
         self._topology, self._state, self._file = topology, state, (file, checksum)
+        self._completes = None if instead else self._file  # the imports that it takes over
+        self._words: dict[int, str] = {}  # part → the mark that this process has written
+        self._process = process
         self._keys: dict[Key, None] = {}
         self._values: dict[Key, Any] = {}  # as they are stored; None: removed
         self._memory: KeyedStore | None = None  # converts values of keyed states
@@ -334,7 +376,10 @@ class StateImport:
             # In batches, a value gets the time of the next batch, as one from before `ttl_s`.
             ttl_s = None if isinstance(state.slot, BatchSlot) else store.ttl_s
             where = f"state {state.name!r}"
-            self._memory = KeyedStore(None, store.name, where, store.classes, ttl_s=ttl_s)
+            renamed = store.values.renamed if store.values.may_drop else None
+            self._memory = KeyedStore(
+                None, store.name, where, store.classes, ttl_s=ttl_s, renamed=renamed
+            )
             self._memory.open(Context(topology, state.component, 0, 0, 1))
 
     def read(self, plain: Any) -> Any:
@@ -366,15 +411,21 @@ class StateImport:
         state = self._state
         numbers = [home.task for home in state.factory.homes() if home.state == state.name]
         factory, where = state.factory, state.factory.where
-        with Parts(factory.open, state.name, where, importing=self._file) as parts:
+        with Parts(factory.open, state.name, where, importing=self._completes) as parts:
             parts_found = self._found(parts, numbers)
             self._fence(parts, parts_found)
-            for part in parts_found:
-                backing = parts.backing(part.number)
-                for step, changes in enumerate(chunks(part.changes), start=1):
-                    _put(backing, changes, self._unready(part.ready, step))
-            for part in reversed(parts_found):  # the first one is read by all who open the state
-                _put(parts.backing(part.number), {}, part.ready)
+            try:
+                for part in parts_found:
+                    for step, changes in enumerate(chunks(part.changes), start=1):
+                        mark = self._unready(part.ready, max(step, part.step))
+                        self._write_part(parts, part.number, changes, mark)
+                for part in reversed(parts_found):  # all who open the state read the first one
+                    self._write_part(parts, part.number, {}, part.ready)
+            except WrongVersion as error:
+                raise ConfigError(
+                    f"state {state.name!r}: another process has taken over this import, and "
+                    "completes it, unless it was interrupted: `sunshower state list` shows that"
+                ) from error
         removed = sum(self._values.get(key, 0) is None for key in self._keys)
         return len(self._keys) - removed, removed
 
@@ -394,7 +445,7 @@ class StateImport:
             ) from error
 
     def _put(self, memory: KeyedStore, key: Key, value: Any) -> None:
-        store, kind = self._state.store, getattr(self._process, "kind", None)
+        store, kind = self._state.store, getattr(self._state.process, "kind", None)
         assert store is not None
         if kind is KeyList or kind is KeyMap:
             if not isinstance(value, list if kind is KeyList else dict):
@@ -411,11 +462,6 @@ class StateImport:
             raise ConfigError(f"{value!r:.100} is not a {record.__name__}, as the state has")
         memory.put(key, value)
 
-    @property
-    def _process(self) -> KeyedProcess | None:
-        operator = self._state.operator
-        return operator.calls if isinstance(operator, ProcessByKey) else operator
-
     # ---- parts -----------------------------------------------------------------------------------
 
     def _found(self, parts: Parts, numbers: Sequence[int]) -> list[_Part]:
@@ -428,7 +474,7 @@ class StateImport:
             first, tasks = 0, int(known.word["parallelism"]) if known else self._state.tasks
         written, root = self._by_task(tasks), parts.mark(first)
         # Values are written when all parts are fenced, so one that is not is ready since.
-        has_values = root is not None and root.importing and root.word["step"] > 0
+        has_values = root is not None and self._step_of(root) > 0
         return [
             self._part(parts, number, index, tasks, written[index])
             for index, number in enumerate(range(first, first + tasks))
@@ -463,7 +509,7 @@ class StateImport:
         state, slot, mark = self._state, self._state.slot, parts.mark(number)
         assert slot is not None
         place, factory = self._place(slot, index, tasks), state.factory
-        owner = StateOwner(place, factory.kind, factory.where, self._file)
+        owner = StateOwner(place, factory.kind, factory.where, self._completes)
         stored = StoredMap(parts.backing(number), owner)  # its backing is that of `parts`
         last = stored.last_attempt
         if isinstance(slot, BatchSlot):
@@ -474,8 +520,13 @@ class StateImport:
         ready = owner.mark(self._attempt(slot, last), Journal())
         ready = _with(ready, imported=f"{SystemClock().wall():.6f}")
         seen = None if mark is None else mark.mark
-        is_fenced = bool(mark is not None and mark.importing)
-        return _Part(number, seen and seen.word, ready, changes, seen, is_fenced)
+        step = 0 if mark is None else self._step_of(mark)
+        return _Part(number, seen and seen.word, ready, changes, seen, step)
+
+    def _step_of(self, mark: PartMark) -> int:
+        """How far the same import is, if that is under way; 0: it has begun at most."""
+        is_same = [*mark.word.get("importing", ())] == [*self._file]
+        return int(mark.word["step"]) if is_same else 0
 
     def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
         if isinstance(slot, BatchSlot):
@@ -513,7 +564,7 @@ class StateImport:
             (about,) = stored.multi_get([ABOUT])
             migrated = slot.version.migrated(about, stored.items)
             values = {key: None if v is None else text_of(v) for key, v in migrated.items()}
-            values[ABOUT] = text_of(slot.version.about)
+            values[ABOUT] = text_of(slot.version.about(about))
         if store is not None and store.has_rows:
             for key in (key for key, _ in stored.items()):
                 is_row = type(key) is tuple and key[:1] and key[0] in (ROW, ENTRY)
@@ -529,20 +580,24 @@ class StateImport:
     # ---- writing ---------------------------------------------------------------------------------
 
     def _fence(self, parts: Parts, found: Sequence[_Part]) -> None:
-        """Keep all others out of all parts, or of none."""
+        """Keep all others out of all parts, or of none; also another process that imports."""
         done: list[_Part] = []
         try:
             for part in found:
-                if part.is_fenced:
-                    continue
-                fence = self._unready(part.ready, 0)
+                fence = self._unready(part.ready, part.step)
                 parts.backing(part.number).put({}, fence, part.seen)
+                self._words[part.number] = fence.word
                 done.append(part)
         except WrongVersion as error:
             for part in reversed(done):
                 back = part.undone or part.ready  # one that was never written is empty
                 with suppress(WrongVersion):
-                    parts.backing(part.number).put({}, back, self._unready(part.ready, 0).word)
+                    self._write_part(parts, part.number, {}, back)
+            if (other := parts.backing(part.number).mark()) and "importing" in other.word:
+                raise ConfigError(
+                    f"another process imports into state {self._state.name!r}: try again when it "
+                    "has ended, and nothing has changed by this one"
+                ) from error
             raise ConfigError(
                 f"state {self._state.name!r} was written while it was to be imported: a program "
                 "runs on it. Kill it, as with `sunshower kill NAME`, and import then; nothing has "
@@ -550,14 +605,15 @@ class StateImport:
             ) from error
 
     def _unready(self, ready: Mark, step: int) -> Mark:
-        return _with(ready, version=versions.STATE_MOVED, importing=self._file, step=step)
+        facts = {"importing": self._file, "step": step, "by": self._process}
+        return _with(ready, version=versions.STATE_MOVED, **facts)
+
+    def _write_part(self, parts: Parts, number: int, changes: Changes, mark: Mark) -> None:
+        """Write to a part that this process has fenced. Raises WrongVersion if another one has
+        taken it over."""
+        parts.backing(number).put(changes, mark, self._words[number])
+        self._words[number] = mark.word
 
 
 def _with(mark: Mark, **facts: Any) -> Mark:
     return Mark(json.dumps({**json.loads(mark.word), **facts}), mark.journal)
-
-
-def _put(backing: Backing, changes: Changes, mark: Mark) -> None:
-    """Write under the mark of the import; nobody else writes then."""
-    found = backing.mark()
-    backing.put(changes, mark, found and found.word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import nullcontext, suppress
 from random import Random
 
@@ -10,7 +11,8 @@ import pytest
 from sunshower import Bolt, Context
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
-from sunshower.simulation.cluster import SimCluster
+from sunshower.runtime.plan import ACKER
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState
 from tests.guarantee.changes.counted import (
     Sink,
@@ -111,6 +113,53 @@ def test_bolts_do_not_tick_before_all_components_are_open(opens: bool) -> None:
         assert opens or not found
         assert run.wait(600), run._describe()
     assert bool(found) is opens
+
+
+@pytest.mark.parametrize("dies", ["", "before", "while it opens"])
+def test_an_upgrade_keeps_what_a_rebalance_has_changed(dies: str) -> None:
+    """Also in the next upgrade, and by the next process of the master."""
+    state = MemoryState()
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state, Sink()).graph())
+        run.wait(0.1)
+        run.rebalance(workers=4, tasks={"parse": 3, "count": 5, ACKER: 2})
+        for _ in range(2):
+            if dies == "before":
+                run.kill_master()
+            kept = {*run.upgrade(program(state, Sink()).graph(), dry_run=True)}
+            assert "count: keeps the 5 tasks that a rebalance has made" in kept
+            lines = run.upgrade(program(state, Sink()).graph(), waits=not dies)
+            if dies:
+                run.wait(0.05)
+                run.kill_master()
+                run._until(lambda: run.snapshot().state is not State.REBALANCING)
+            assert {*lines} <= kept
+            assert numbers(run) == {"words": 1, "parse": 3, "count": 5, "sink": 1, ACKER: 2}
+            assert len(run.plan.workers) == 4
+        lines = run.upgrade(program(state, Sink(), workers=2).graph())
+        assert "workers: 4 → 2" in lines, "the file has changed"
+        assert numbers(run)["count"] == 5
+        assert run.wait(600), run._describe()
+    check(state, is_exact=not dies)
+
+
+def test_a_rollback_keeps_what_a_rebalance_has_changed() -> None:
+    state, draw = MemoryState(), Random(1)
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state, Sink()).graph())
+        run.wait(0.1)
+        run.rebalance(tasks={"count": 5})
+        with pytest.raises(LifecycleError, match="the new code did not open"):
+            run.upgrade(next_program(state, draw, opens=False).graph())
+        assert numbers(run)["count"] == 5
+        run.upgrade(program(state, Sink()).graph())
+        assert numbers(run)["count"] == 5, "what was rolled back has declared nothing"
+        assert run.wait(600), run._describe()
+    check(state, is_exact=True)
+
+
+def numbers(run: SimRun) -> dict[str, int]:
+    return Counter(task.component for task in run.plan.tasks)
 
 
 def test_a_dry_run_changes_nothing() -> None:

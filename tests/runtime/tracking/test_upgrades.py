@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,10 +31,20 @@ from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.plan_changes import changes, ends_anew, upgraded, with_counts
+from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.plan_changes import (
+    as_changed,
+    changes,
+    ends_anew,
+    preview,
+    upgraded,
+    with_counts,
+    with_given,
+)
 from sunshower.runtime.control.savepoint import Savepoint
-from sunshower.runtime.plan import Plan, make_plan
+from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.states import MapState, StateKind
 from sunshower.trident import FixedBatchSpout, InSqlite, PlainSpout, batches
@@ -408,3 +419,122 @@ def test_the_changes_are_a_line_each() -> None:
         "acker shards: 1 → 3 tasks",
         "workers: 1 → 2",
     ]
+
+
+def test_a_preview_names_what_becomes_of_each_component_and_state() -> None:
+    kept, ended = plan(process()), plan(process())
+    assert preview(kept, with_counts(kept, {"totals": 3})) == [
+        "totals: 1 → 3 tasks",
+        "continue with the new code: clicks, totals",
+        "state 'totals' of totals is kept, and moves from 1 task to 3 tasks when these open it",
+    ]
+    assert preview(ended, plan(process(name="sums", parallelism=2))) == [
+        "totals ends",
+        "sums is new: 2 tasks",
+        "workers: 1 → 2",
+        "continue with the new code: clicks",
+        "state 'sums' of sums is new: it begins with what its store has under this name",
+        "state 'totals' of totals is dropped: it stays in its store, and nobody reads it",
+    ]
+    assert preview(batch_plan(), batch_plan(tasks=3))[-1].startswith("state ")
+
+
+# ---- what a rebalance has changed ----------------------------------------------------------------
+
+
+def rebalanced(plan: Plan, workers: int | None = None, **tasks: int) -> Plan:
+    then = with_counts(plan, tasks)
+    return placed(then, replan(then, workers))
+
+
+def numbers(plan: Plan) -> dict[str, int]:
+    return {name: len(plan.tasks_of(name)) for name in [*plan.graph.components, ACKER]}
+
+
+def test_numbers_that_a_rebalance_has_changed_are_kept() -> None:
+    submitted, given = plan(process(), ackers=1), plan(process(counted_differently), ackers=1)
+    now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
+    then, kept = as_changed(now, submitted.graph, given)
+    assert numbers(then) == {"clicks": 1, "totals": 3, ACKER: 2}
+    assert len(then.workers) == 3
+    assert kept == [
+        "totals: keeps the 3 tasks that a rebalance has made",
+        "acker shards: keeps the 2 tasks that a rebalance has made",
+        "workers: the 3 that it has are kept",
+    ]
+
+
+def test_numbers_that_the_file_changes_win() -> None:
+    submitted = plan(process(), ackers=1)
+    now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
+    topology = Topology("clicks", workers=4, ackers=3)
+    process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
+    then, kept = as_changed(now, submitted.graph, make_plan(topology.graph()))
+    assert numbers(then) == {"clicks": 1, "totals": 2, ACKER: 3}
+    assert len(then.workers) == 2, "as in a submission: no worker without a task"
+    assert not kept
+
+
+def in_command(graph: Graph, **settings: Any) -> Graph:
+    """A graph whose settings are given in a command."""
+    own = {name: getattr(graph.config, name) for name in settings}
+    return replace(graph, config=replace(graph.config, **settings), given=own)
+
+
+def test_settings_of_a_command_are_kept_and_those_of_the_next_command_win() -> None:
+    declared = plan(process(parallelism=3)).graph
+    submitted = make_plan(in_command(declared, workers=3, message_timeout_s=5.0))
+    graph, kept = with_given(submitted.graph, declared)
+    assert graph.config.message_timeout_s == 5.0
+    assert kept == ["message_timeout_s keeps its value of --set: 5.0"]
+    assert with_given(graph, declared)[0].config == graph.config, "also in the next upgrade"
+    then, kept = as_changed(submitted, submitted.graph, make_plan(graph))
+    assert len(then.workers) == 3
+    assert kept == ["workers: the 3 that it has are kept"]
+    again, _ = as_changed(then, graph, make_plan(graph))
+    assert len(again.workers) == 3
+    now = rebalanced(make_plan(declared), workers=3)
+    then, kept = as_changed(now, declared, make_plan(in_command(declared, workers=2)))
+    assert len(then.workers) == 2, "as given, though the file says so too"
+    other = replace(declared, config=replace(declared.config, message_timeout_s=9.0))
+    assert with_given(submitted.graph, other) == (other, []), "the file has changed"
+
+
+def test_what_no_rebalance_has_changed_follows_the_file() -> None:
+    submitted = plan(process(parallelism=2))
+    topology = Topology("clicks", workers=5)
+    process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
+    then, kept = as_changed(submitted, submitted.graph, make_plan(topology.graph()))
+    assert then.tasks == make_plan(topology.graph()).tasks
+    assert not kept
+
+
+def test_a_worker_for_each_task_is_kept_and_new_components_get_their_own() -> None:
+    submitted = plan(process(parallelism=3))
+    now = placed(submitted, replan(submitted, layout=Layout.ISOLATE))
+
+    def more(clicks: Any) -> None:
+        process(parallelism=3)(clicks)
+        clicks.shuffle().bolt("bolt", passes, 2)
+
+    then, kept = as_changed(now, submitted.graph, plan(more))
+    assert then.layout is Layout.ISOLATE
+    assert len(then.workers) == len(then.tasks) == len(now.tasks) + 2
+    assert not kept
+
+
+def test_new_code_that_cannot_have_the_number_of_tasks_gets_that_of_the_file_and_says_so() -> None:
+    submitted = plan(process())
+    now = rebalanced(submitted, totals=3)
+    then, kept = as_changed(now, submitted.graph, plan(process(state=None)))
+    assert numbers(then)["totals"] == 1
+    (line,) = kept
+    assert line.startswith("totals: cannot keep the 3 tasks that a rebalance has made: the state")
+
+
+def test_numbers_of_exactly_once_programs_are_kept_too() -> None:
+    submitted = batch_plan()
+    now = rebalanced(submitted, clicked=3)
+    then, kept = as_changed(now, submitted.graph, batch_plan())
+    assert numbers(then)["clicked"] == 3
+    assert kept == ["clicked: keeps the 3 tasks that a rebalance has made"]

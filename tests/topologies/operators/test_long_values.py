@@ -459,14 +459,14 @@ def test_elements_are_converted_a_few_times_each(
 ) -> None:
     """What is converted grows with the number of records, not with its square."""
     process, converted = process_of(None, append), 0
-    plain = process.store._values.plain
+    plain = process.store.values.plain
 
     def counted(value: Any) -> Any:
         nonlocal converted
         converted += len(value) if isinstance(value, list) else 1
         return plain(value)
 
-    monkeypatch.setattr(process.store._values, "plain", counted)
+    monkeypatch.setattr(process.store.values, "plain", counted)
     total = 16_000
     for first in range(0, total, size):
         rows = [Step("a", "append", n) for n in range(first, first + size)]

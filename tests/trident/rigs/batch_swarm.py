@@ -94,10 +94,20 @@ def slowness(run: SimRun, draw: Random) -> None:
     run.disturb(InjectedFaults(slows=(SlowTask(component=component, seconds=draw.random() / 20),)))
 
 
+def other_tasks(run: SimRun, draw: Random) -> None:
+    """Other numbers of tasks, while batches are open: not of `counts` if its values cannot move."""
+    names = ["middle"]
+    if run.plan.graph.components["counts"].implementation.operators[0].database.moves:
+        names.append("counts")
+    tasks = {name: draw.randint(1, 3) for name in draw.sample(names, k=draw.randint(1, len(names)))}
+    run.rebalance(tasks=tasks, wait_s=draw.choice((0.0, 0.3, None)), waits=False)
+
+
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
     **{kind: fault for kind, fault in ANY_FAULTS.items() if kind not in ("errors", "slowness")},
     "errors": errors,
     "slowness": slowness,
+    "other tasks": other_tasks,
 }
 
 
@@ -109,7 +119,7 @@ def faulty_run(seed: int) -> tuple[SimRun, Rig]:
     spout = Numbers(TOTAL, size, hook) if seed % 2 else OpaqueNumbers(TOTAL, size, hook)
     rig = Rig(spout, hook, store, draw.choice((1, 2, 4)), skip=Skip(attempts=1_000))
     if seed // 2 % 2:
-        rig.database = InState(MemoryState())
+        rig.database = InState(MemoryState(), moves=True)
     rig.emitters, rig.writers = draw.choice((1, 2)), draw.choice((1, 2, 3))
     cluster = SimCluster(seed, nodes=1 + seed % 3 // 2, check=True)
     graph = rig.topology(workers=draw.choice((2, 3)), **SETTINGS).graph()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from sunshower import Context, Topology
 from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
+from sunshower.runtime.transport.routing import task_index
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.topologies.operators.stage_graph import Feed, StageNode
@@ -192,6 +193,8 @@ class Database(Shared):
     does not have: their rows may come in the next batch.
     """
 
+    moves = False  # whether the number of its tasks may change
+
     def __init__(self) -> None:
         self.values: dict[int, tuple[int, Counter[int], Counter[int]]] = {}
         self.keys: dict[int, set[int]] = {}  # task index → all keys that it has written
@@ -285,6 +288,16 @@ class Mod:
         return list(shares.items())
 
 
+class ByKey(Mod):
+    """Sends rows to the tasks that have their keys after a move."""
+
+    def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:
+        shares: dict[int, list[Any]] = {}
+        for row in rows:
+            shares.setdefault(task_index(row[0], self.targets), []).append(row)
+        return list(shares.items())
+
+
 class Tally(Shared):
     """How many written rows the last stage has received of each batch that it finished."""
 
@@ -353,7 +366,9 @@ class Rig:
             2,
             (StageNode(Pass(self.hook)),),
             inputs=(StageInput("numbers", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(StageOutput(0, "rows", "counts", ROW, Mod()),),
+            outputs=(
+                StageOutput(0, "rows", "counts", ROW, ByKey() if self.database.moves else Mod()),
+            ),
         )
         yield Stage(
             "counts",

@@ -9,6 +9,7 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimRun
@@ -39,5 +40,9 @@ def heal(run: SimRun) -> None:
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
+    for _ in range(600):  # while tasks change, it cannot be activated
+        if run.snapshot().state is not State.REBALANCING:
+            break
+        run.wait(0.1)
     with suppress(LifecycleError):
         run.activate()

@@ -8,20 +8,29 @@ from typing import Any
 
 from sunshower import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.states import MapState, Place
+from sunshower.topologies.operators.state_slot import nothing_else
+from sunshower.topologies.operators.states import MapState, Moving, Place, Spread
 from sunshower.trident.states.factories import KeptState
 from tests.trident.rigs.group_rig import Database, Row, Writer
 
 
 class InState(Database):
-    """Each life of a task opens its part again, and writes as `stages/persisting.py` does."""
+    """Each life of a task opens its part again, and writes as `stages/persisting.py` does. `moves`:
+    whether the values move to other numbers of tasks."""
 
-    def __init__(self, factory: KeptState) -> None:
+    def __init__(self, factory: KeptState, *, moves: bool = False) -> None:
         super().__init__()
-        self.factory = factory
+        self.factory, self.moves = factory, moves
 
     def open(self, context: Context) -> Writer:
-        place = Place(context.topology, "counts", context.index, context.parallelism)
+        moving = Moving(Spread.BY_KEY, nothing_else, check=lambda *_: None)
+        place = Place(
+            context.topology,
+            "counts",
+            context.index,
+            context.parallelism,
+            moving=moving if self.moves else None,
+        )
         state = self.factory.make(place)
 
         def write(attempt: Attempt, rows: Sequence[Row]) -> None:

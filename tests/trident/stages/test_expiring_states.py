@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import KeyState, Topology
+from sunshower import Context, KeyState, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
+from sunshower.trident.coordination.attempts import SourceTime
+from sunshower.trident.stages.persisting import ProcessByKey
 from tests.seeds import seeds
 from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.rigs.one_process import stub_stream
@@ -171,6 +174,34 @@ def test_what_a_batch_has_removed_is_removed_again_when_another_life_repeats_it(
         distinct(ids, 1)
         assert {key for key, _ in ids.items()} - {"k8"} == {"k9", "k10", "k11"}
     assert last > 12
+
+
+def test_what_a_batch_has_removed_expires_again_when_its_repetition_has_no_rows() -> None:
+    """As in a task whose rows an opaque source has put into another batch."""
+    topology, ids = Topology("clicks"), MemoryState(name="ids")
+    spout = FixedBatchSpout([Click("a", 0)], 1, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory())
+    clicks.distinct("id", state=ids, ttl_s=25, event_time="at", name="ids")
+    stages = [component.implementation for component in topology.graph().components.values()]
+    operators = [one for stage in stages for one in getattr(stage, "operators", ())]
+    (operator,) = [one for one in operators if isinstance(one, ProcessByKey)]
+    operator.prepare(Context("clicks", "ids", 0, 0, 1))
+
+    def run_batch(txid: int, attempt: int, watermark: int, rows: list[Click]) -> None:
+        number = Attempt(txid, attempt, 1)
+        batch = operator.start(number)
+        operator.process(batch, 0, rows, lambda _: None)
+        time = SourceTime(watermark, watermark, idle=False, ended=False)
+        times = dict.fromkeys(operator.sources, time)
+        operator.note_times(batch, times)
+        operator.finish(batch, number, lambda _: None)
+
+    run_batch(1, 0, 0, [Click("a", 0), Click("b", 0)])
+    run_batch(2, 0, 30, [Click("b", 40)])
+    assert {key for key, _ in ids.items()} == {"b"}
+    run_batch(2, 1, 30, [])
+    run_batch(3, 0, 30, [Click("c", 40)])
+    assert {key for key, _ in ids.items()} == {"c"}, "both were written at 0"
 
 
 @pytest.mark.parametrize("ttl_s", [None, TTL])

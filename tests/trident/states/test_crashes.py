@@ -77,21 +77,23 @@ def test_nothing_is_lost_or_counted_twice_when_a_process_dies_at_any_step(
     assert run.snapshot().restarts == (steps.seen[step] >= time)
 
 
-def killed_while_inactive(component: str, seed: int) -> tuple[Rig, SimRun]:
+def killed_before_the_commit(component: str, seed: int) -> tuple[Rig, SimRun]:
     """A run in which the worker of a component dies between the last ack and the commit.
 
-    While a topology is inactive, the batches in progress are processed, but none is committed.
+    While the process of the coordinator is stopped, the batches in progress are processed, but none
+    is committed.
     """
     steps = Steps()
     rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3, real=True)
     rig.spout.total = 60
     run = submitted(rig, seed, Layout.ISOLATE)
     run.wait(0.02 + 0.01 * seed)
-    run.deactivate()
+    coordinator = run.plan.tasks_of("$mastercoord-g")[0].worker
+    run.pause_worker(coordinator)
     run.wait(2.0)
     run.kill_worker(run.plan.tasks_of(component)[0].worker)
     run.wait(2.0)
-    run.activate()
+    run.resume_worker(coordinator)
     return rig, run
 
 
@@ -104,7 +106,7 @@ def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit
 ) -> None:
     causes: set[str] = set()
     for seed in range(2):
-        rig, run = killed_while_inactive(component, seed)
+        rig, run = killed_before_the_commit(component, seed)
         assert run.wait(120.0), run._describe()
         rig.check()
         causes |= set(run.snapshot().component("$mastercoord-g").causes)

@@ -259,6 +259,80 @@ def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
     assert number > 6
 
 
+def interrupted_after(
+    writes: int, graph: Graph, entries: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that ends after so many writes."""
+    put, left = SqliteBacking.put, writes
+
+    def counted_put(self: SqliteBacking, *arguments: Any) -> None:
+        nonlocal left
+        if not left:
+            raise _Ended
+        left -= 1
+        put(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteBacking, "put", counted_put)
+        with pytest.raises(_Ended):
+            imported(graph, entries, "first.jsonl", 1)
+
+
+@pytest.mark.parametrize("writes", range(1, 6))
+def test_an_interrupted_import_whose_file_is_gone_is_completed_by_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    factory = fresh(tmp_path)
+    graph = program(visited, factory, parallelism=2)
+    imported(graph, dict.fromkeys("abcd", Visit(1)))
+    interrupted_after(writes, graph, dict.fromkeys("abcx", Visit(2)), monkeypatch)
+    with pytest.raises(StoreUnreachable, match="unchanged; or import another one with --instead"):
+        imported(graph, {}, "none.jsonl", 2)
+    state = only(graph)
+    StateImport(graph.id, state, "none.jsonl", 2, instead=True).write()
+    found = dict(state.items())
+    assert found.keys() - {"x"} == {*"abcd"}
+    assert {*found.values()} <= {Visit(1), Visit(2)}, "some of the first file is written"
+    assert _opens(visited, factory, 0, 2)
+    imported(graph, dict.fromkeys("abcx", Visit(3)), "third.jsonl", 3)
+    assert dict(state.items()) == {**dict.fromkeys("abcx", Visit(3)), "d": Visit(1)}
+
+
+@pytest.mark.parametrize("file", ["first.jsonl", "other.jsonl"])
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_process_that_imports_notices_that_another_one_has_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, file: str
+) -> None:
+    """It does not write over what the program has written since then."""
+    factory = fresh(tmp_path)
+    graph = program(visited, factory, parallelism=2)
+    put, left = SqliteBacking.put, writes
+
+    def put_after_another(self: SqliteBacking, *arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            monkeypatch.setattr(SqliteBacking, "put", put)
+            other = program(visited, factory, parallelism=2)
+            target = StateImport(other.id, only(other), file, 1, process="two", instead=True)
+            for key in "abcd":
+                target.add(key, Visit(1))
+            target.write()
+            for index in range(2):
+                running = _slot_of(program(visited, factory, parallelism=2))
+                running.open(Context("seen", "state", index, index, 2))
+                key = next(key for key in "abcd" if task_index(key, 2) == index)
+                running.put(key, Visit(9))
+                running.commit()
+        put(self, *arguments)
+
+    monkeypatch.setattr(SqliteBacking, "put", put_after_another)
+    with pytest.raises(ConfigError, match=r"has taken over|a program runs on it"):
+        imported(graph, dict.fromkeys("abcd", Visit(1)), "first.jsonl", 1)
+    assert sorted(visit.count for visit in dict(only(graph).items()).values()) == [1, 1, 9, 9]
+    assert all(_opens(visited, factory, index, 2) for index in range(2))
+
+
 def _opens(process: Any, factory: KeptState, index: int, tasks: int) -> bool:
     """Whether a task can open the state."""
     store: Any = only(program(process, factory, parallelism=tasks)).store
@@ -451,8 +525,10 @@ def test_the_batch_after_an_import_counts_on_and_once(
     add(batches_before + 1, 0)
     add(batches_before + 1, 1)
     assert dict(only(graph).items()) == {"a": 101, "b": 1}
-    with pytest.raises(ConfigError, match="written and not committed"):
+    with pytest.raises(ConfigError, match="not committed, so it will be repeated: start the prog"):
         imported(graph, {"a": 1})
+    commit(batches_before + 1)  # as the program does when it is started
+    assert dict(imported(graph, {"a": 1}).items()) == {"a": 1, "b": 1}
 
 
 def test_a_part_that_is_ready_is_not_imported_into_again(tmp_path: Path) -> None:
@@ -465,7 +541,7 @@ def test_a_part_that_is_ready_is_not_imported_into_again(tmp_path: Path) -> None
     with pytest.raises(ProcessEnded):
         imported(_in_batches(mortal, store, 2), values)
     keys = [key for key in values if task_index(key, 2) == 1]
-    with pytest.raises(FailedBatch):  # so it reads the mark again
+    with pytest.raises(FailedBatch, match="written meanwhile by an import"):  # it reads the mark
         _add(running, keys, Attempt(1, 0, 1))
     _add(running, keys, Attempt(1, 1, 1))
     state = imported(_in_batches(factory, store, 2), values)
@@ -488,3 +564,31 @@ def test_windows_are_only_read(tmp_path: Path) -> None:
     graph = topology.graph()
     with pytest.raises(ConfigError, match="can only be read: it is that of a window"):
         StateImport(graph.id, only(graph), "f", 1)
+
+
+def test_windows_have_a_key_for_each_pane_and_show_nothing_else(tmp_path: Path) -> None:
+    from sunshower.simulation.cluster import SimCluster
+    from sunshower.trident import tumbling
+
+    topology, factory = Topology("seen"), fresh(tmp_path)
+    source = FixedBatchSpout([Word("a", n) for n in range(25)], 5, type=Word)
+    rows = batches(topology, "words", source, store=InMemory())
+    window = tumbling(seconds=10, field="number", at_end="keep")
+    rows.group_by("word").window(window, count(), state=factory)
+    with SimCluster(1) as cluster:
+        assert cluster.submit(topology.graph()).wait(60.0)
+    state = only(topology.graph())
+    assert state.summary().keys == 1
+    found = dict(state.items())
+    ((group, pane),) = found
+    assert group == "a"
+    assert state.get((group, pane)) == found[group, pane]
+    assert state.get("$windows") is None
+
+
+def test_a_state_says_what_has_it(tmp_path: Path) -> None:
+    topology = Topology("seen")
+    topology.spout("words", Records(words)).distinct("word", state=fresh(tmp_path))
+    in_batches = batches(topology, "rows", FixedBatchSpout([Word("a")], 1, type=Word))
+    in_batches.distinct("word", state=fresh(tmp_path), name="other")
+    assert [state.holder for state in states_of_program(topology.graph())] == ["distinct"] * 2

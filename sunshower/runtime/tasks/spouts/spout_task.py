@@ -234,6 +234,8 @@ class SpoutTask(Supervised):
         if stays:  # the spout has kept its Context, and with it what wakes the task
             transfer.instance, transfer.rest = self.spout, self.rest
         self.source.pack(transfer, stays=stays)
+        if not stays and callable(getattr(self.spout, "settle", None)):
+            transfer.ahead = []  # the next object continues with what is in its store
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:

@@ -42,6 +42,11 @@ class DistinctSettings(TypedDict, total=False):
     unit: Unit
 
 
+def is_distinct(function: Any) -> bool:
+    """Whether a function is one of these."""
+    return getattr(function, "__module__", "") == __name__
+
+
 def first_in_batches(record: Any, state: KeyState[bool]) -> Iterator[Any]:
     """Emit a record whose key has no state; the state expires by its `ttl_s`."""
     if state.value is None:

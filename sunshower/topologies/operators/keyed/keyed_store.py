@@ -24,7 +24,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
     ProtocolError,
 )
-from sunshower.json_values import StoredValues, as_fields, byte_size
+from sunshower.json_values import Renamed, StoredValues, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
@@ -119,6 +119,7 @@ class KeyedStore:
         ttl_s: float | None = None,
         version: int = 1,
         migrate: Migration | None = None,
+        renamed: Renamed | None = None,
         spread: Spread = Spread.BY_KEY,
         has_panes: bool = False,
         cache_bytes: int = CACHE_BYTES,
@@ -126,23 +127,24 @@ class KeyedStore:
         """`name`: by which a later run finds it. `classes`: the Enums and record types in values,
         as Schema.classes. `ttl_s`: values that were put longer ago are absent, and are removed by a
         later commit; the time of each key is kept in memory. `migrate` makes values of `version` of
-        those of earlier versions when the store is opened. `spread`: by which another number of
-        tasks finds its keys. `has_panes`: see states.joined. Raises TopologyError
-        for a value that is not a state factory, and RecordMismatch for two classes of one name."""
+        those of earlier versions when the store is opened. `renamed`: as of StoredValues. `spread`:
+        by which another number of tasks finds its keys. `has_panes`: see states.joined. Raises
+        TopologyError for a value that is not a state factory, and RecordMismatch for two classes of
+        one name."""
         self.name, self._where = name, where
         self.has_rows = False  # whether keys have lists or maps, see key_states
         self.ttl_s = ttl_s
         self.time: float | None = None  # in batches: by which values expire; None: the clock
         self.expired = 0  # how many keys were removed because they were too old
         self.value_type: Any = Any  # the annotation of a key's value
-        self._values = StoredValues(classes, where)
+        self.values = StoredValues(classes, where, renamed)
         self.slot = StateSlot(
             None if factory is None else _of_values_alone(factory),
             name,
             where,
             partial(joined, has_panes=has_panes),
             spread=spread,
-            version=ValuesVersion(self._values, version, migrate, where),
+            version=ValuesVersion(self.values, version, migrate, where),
         )
         self._ages = None if ttl_s is None else Ages(ttl_s)
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
@@ -178,12 +180,12 @@ class KeyedStore:
     def get(self, key: Any) -> Any:
         """The value of a key, as it was put last; None if there is none. Raises StateMismatch for a
         stored value whose class has changed."""
-        return self._values.value(self._plain(key_of(key)))
+        return self.values.value(self._plain(key_of(key)))
 
     def get_all(self, keys: Sequence[Key]) -> list[Any]:
         """The values of keys that are like those of `key_of`."""
         self._fetch(keys)
-        return [self._values.value(self._plain(key)) for key in keys]
+        return [self.values.value(self._plain(key)) for key in keys]
 
     def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
         """Change the value of a key; `changed` False: if it differs from the one there is. Raises
@@ -193,7 +195,7 @@ class KeyedStore:
     def put_all(self, values: Mapping[Key, Any], changed: Collection[Key]) -> None:
         """Change the values of `changed` keys, and of others if they differ from those there are.
         Raises Unserialisable, and changes nothing then."""
-        converted = [(key, self._values.plain(value)) for key, value in values.items()]
+        converted = [(key, self.values.plain(value)) for key, value in values.items()]
         for key, plain in converted:
             if self.lends and self._long_length(plain):
                 self.long.add(key)
@@ -222,7 +224,7 @@ class KeyedStore:
 
     def convert(self, value: Any) -> Any:
         """A value as it is stored. Raises Unserialisable for one that cannot be."""
-        return self._values.plain(value)
+        return self.values.plain(value)
 
     def remove(self, key: Any) -> None:
         self._put(key_of(key), None)
@@ -249,12 +251,12 @@ class KeyedStore:
             return 0
         if type(plain) is list and len(plain) < long_values.LONG:  # most values
             return 0
-        length = flat_length(plain, self._values.unchanging)
+        length = flat_length(plain, self.values.unchanging)
         return length if length >= long_values.LONG else 0
 
     def is_unchanging(self, plain: Any) -> bool:
         """Whether a converted value is of a type whose objects cannot change."""
-        return cannot_change(plain, self._values.unchanging)
+        return cannot_change(plain, self.values.unchanging)
 
     def give_back(self, key: Key, lent: LongValue, call: Call) -> None:
         """A call has changed a value that was lent. Raises Unserialisable when the value is copied,
@@ -262,7 +264,7 @@ class KeyedStore:
         if len(lent.calls) + 1 < lent.length:
             lent.calls.append(call)
             return
-        plain = self._values.plain(lent.value)
+        plain = self.values.plain(lent.value)
         if not (length := self._long_length(plain)):
             self.put_stored({key: plain})
         else:
@@ -279,7 +281,7 @@ class KeyedStore:
     def _now(self, lent: LongValue) -> Any:
         """The value as the last call has left it."""
         if lent.value is None:
-            lent.value = rebuilt(lent.now(), self._values.value, self._where)
+            lent.value = rebuilt(lent.now(), self.values.value, self._where)
         return lent.value
 
     def _take_back(self, key: Key) -> None:
@@ -294,8 +296,8 @@ class KeyedStore:
         if version is None:
             return None
         is_now = lent is not None and lent.is_at(version)
-        return self._values.plain(
-            lent.value if lent and is_now else rebuilt(version, self._values.value, self._where)
+        return self.values.plain(
+            lent.value if lent and is_now else rebuilt(version, self.values.value, self._where)
         )
 
     @property
@@ -310,7 +312,7 @@ class KeyedStore:
             return
         batch = self._batch
         for key, lent in [*self._lent.items()]:
-            plain = self._values.plain(self._now(lent))
+            plain = self.values.plain(self._now(lent))
             before = batch.written[key] if key in batch.written else batch.found[key]
             if plain != before:
                 self._batch.written[key] = plain
@@ -367,7 +369,7 @@ class KeyedStore:
 
     def expire_in_batch(self, again: Iterable[Key]) -> None:
         """Remove the keys that are too old at `time`. An earlier attempt of the batch, also of a
-        former life of the task, may have removed keys, `again`, that are there again now."""
+        former life of the task, may have changed keys, `again`, that are as before it now."""
         if (ages := self._ages) is None:
             return
         written = self._batch.written
@@ -416,7 +418,7 @@ class KeyedStore:
 
     def read(self, stored: Any) -> Any:
         """The value that is stored so. Raises StateMismatch as `get` does."""
-        return self._values.value(unstamped(stored)[1])
+        return self.values.value(unstamped(stored)[1])
 
     def head(self, key: Any) -> tuple[Any, bool]:
         """What is stored under a key, and whether it is too old."""
@@ -433,7 +435,7 @@ class KeyedStore:
             if not is_own(key):
                 is_head = numbers_of(plain)
                 value = content_of(key, plain, self.fetch, self.get) if is_head else None
-                yield key, value if is_head else self._values.value(plain)
+                yield key, value if is_head else self.values.value(plain)
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """All keys, in no order, and what is stored under them, also what operators keep beside
@@ -472,13 +474,13 @@ class KeyedStore:
     def _whole(self, key: Key, plain: Any) -> Any:
         """The committed value of a key; of a list or a map all that is in it."""
         if not numbers_of(plain):
-            return self._values.value(plain)
+            return self.values.value(plain)
         found: dict[Key, Any] = {}
         return content_of(
             key,
             plain,
             lambda rows: found.update(self._committed(rows)),
-            lambda row: self._values.value(found[row]),
+            lambda row: self.values.value(found[row]),
         )
 
     def entry_count(self) -> int | None:
@@ -489,7 +491,7 @@ class KeyedStore:
     @property
     def classes(self) -> tuple[type[Any], ...]:
         """The Enums and record types that values may have."""
-        return self._values.classes
+        return self.values.classes
 
     @property
     def keeps_ages(self) -> bool:
@@ -508,10 +510,10 @@ class KeyedStore:
         return self.slot.factory is not None
 
     @property
-    def shape(self) -> tuple[StateFactory | None, int, dict[str, Any]]:
-        """Where it is stored, the version of its values, and the fields of their record types."""
+    def shape(self) -> tuple[StateFactory | None, int]:
+        """Where it is stored, and the version of its values."""
         version = self.slot.version
-        return self.slot.factory, 1 if version is None else version.version, self._values.shapes()
+        return self.slot.factory, 1 if version is None else version.version
 
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
@@ -530,7 +532,7 @@ class KeyedStore:
 
     def _plain(self, key: Key) -> Any:
         if self._lent and (lent := self._lent.get(key)) is not None:
-            return self._values.plain(self._now(lent))
+            return self.values.plain(self._now(lent))
         batch = self._batch
         if key in batch.written:
             return self._fresh(batch.written[key])

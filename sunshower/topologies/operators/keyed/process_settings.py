@@ -48,12 +48,15 @@ class StateSettings(TypedDict, total=False):
     - `version`: of the states, 1; a state of another version is refused, or migrated
     - `migrate`: a function (version, value) that makes a state of one of an earlier version, in
       which a record is a dictionary of its fields; called when a task opens its state
+    - `renamed`: {"former field": "field"} of the record types in states; None instead of the name:
+      what was stored in the former field is dropped
     """
 
     state: StateFactory | None
     ttl_s: float | None
     version: int
     migrate: Migration | None
+    renamed: Mapping[str, str | None]
 
 
 class ProcessSettings(StateSettings, total=False):
@@ -233,9 +236,27 @@ def _store(
     _VERSION.check(f"{where}: version", version, TopologyError)
     if migrate is not None and not callable(migrate):
         raise TopologyError(f"{where}: migrate is {migrate!r}; it is a function (version, value)")
-    return KeyedStore(
-        settings.get("state"), id, where, classes, ttl_s=ttl_s, version=version, migrate=migrate
+    renamed: Any = settings.get("renamed", {})
+    if not isinstance(renamed, Mapping) or not all(
+        isinstance(old, str) and (new is None or isinstance(new, str))
+        for old, new in renamed.items()
+    ):
+        raise TopologyError(
+            f"{where}: renamed is {renamed!r}; it has the names of fields, as in "
+            'renamed={"former": "now"}'
+        )
+    store = KeyedStore(
+        settings.get("state"),
+        id,
+        where,
+        classes,
+        ttl_s=ttl_s,
+        version=version,
+        migrate=migrate,
+        renamed=renamed,
     )
+    store.values.check_renamed()
+    return store
 
 
 def _kind_and_classes(
