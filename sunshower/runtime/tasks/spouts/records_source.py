@@ -49,19 +49,14 @@ class Position:
         self.next = 0  # the number of the next record to draw
         self.behind = 0  # records below it that the source still repeats
         self._drawn = 0  # a former life had drawn all records below this number
-        self._owed = 0  # and perhaps all below this one
+        self.owed = 0  # all records below this number were drawn, or may have been
         self.end = np.inf  # no record from here on may be drawn
         self._nothing_since_s: float | None = None
 
     def begin_at(self, committed: int, drawn: int, owed: int = 0) -> None:
         """Continue a former life; called before anything is drawn. That life drew the first `drawn`
         records for certain, and none from `owed` on."""
-        self.next, self._drawn, self._owed = committed, drawn, max(drawn, owed)
-
-    @property
-    def owed(self) -> int:
-        """All records below this number were drawn, or may have been."""
-        return max(self.next, self._owed)
+        self.next, self._drawn, self.owed = committed, drawn, max(committed, drawn, owed)
 
     def rewind(self) -> None:
         """The source is read again from its beginning."""
@@ -93,6 +88,7 @@ class Position:
     def advance(self, count: int) -> range:
         """Note that `count` more records are drawn. Returns their numbers."""
         first, self.next = self.next, self.next + count
+        self.owed = max(self.owed, self.next)
         if count:
             self._nothing_since_s = None
         return range(first, self.next)
