@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import pkgutil
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -97,10 +98,11 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:
     """Return the `__all__` and the `__getattr__` of a package. They have the names that its file
     imports for users (`from module import name as name`); those that it imports for type checkers
     only are loaded on first use: so its modules can be imported without all others."""
-    loader: Any = sys.modules[package].__loader__
+    source = pkgutil.get_data(package, "__init__.py")
+    assert source is not None
     places = {
         alias.name: node.module
-        for node in ast.walk(ast.parse(loader.get_source(package)))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
         if alias.asname == alias.name

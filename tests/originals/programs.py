@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from sunshower.dev.jars import Release, class_path
-from sunshower.dev.servers import silent
 
 FOLDER = Path(__file__).parent
 LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
@@ -35,7 +34,7 @@ class Program:
 
     def __init__(self, name: str, release: Release, *given: object) -> None:
         self._folder = TemporaryDirectory(prefix="sunshower-java-")
-        jars = class_path(release, silent)
+        jars = class_path(release, lambda _: None)
         javac = shutil.which("javac")
         assert javac is not None
         source = str(FOLDER / f"{name}.java")

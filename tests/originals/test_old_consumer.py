@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from sunshower.clock import SystemClock
 from sunshower.dev.jars import class_path
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.servers import silent
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
@@ -80,7 +79,7 @@ class Group:
             "partition.assignment.strategy": self.strategy,
         }
         given = [f"--consumer-property={name}={value}" for name, value in properties.items()]
-        java = ["java", "-Xmx256m", LEVEL, "-cp", class_path(STORM_KAFKA, silent)]
+        java = ["java", "-Xmx256m", LEVEL, "-cp", class_path(STORM_KAFKA, lambda _: None)]
         program = ["kafka.tools.ConsoleConsumer", "--zookeeper", self.connect]
         with self.output.open("ab") as output:
             process = subprocess.Popen(

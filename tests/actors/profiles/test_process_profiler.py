@@ -43,12 +43,19 @@ def count_up(begun: threading.Event, until: threading.Event) -> None:
         number += sum(range(100))
 
 
+def call(function: Callable[..., None], *given: threading.Event) -> None:
+    function(*given)
+
+
 @contextmanager
 def working(name: str = "sunshower") -> Iterator[threading.Thread]:
     """A thread in which the task split[0] runs `count_up`."""
     begun, until = threading.Event(), threading.Event()
     thread = threading.Thread(
-        target=frame_of("split", 0), args=(count_up, begun, until), name=name, daemon=True
+        target=frame_of("split", 0, call),
+        args=(count_up, begun, until),
+        name=name,
+        daemon=True,
     )
     thread.start()
     try:
