@@ -539,6 +539,20 @@ class StoredValues:
                 found.setdefault(name, {}).update(gone)
         return found
 
+    def named_now(self, kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of fields of a record type by their names now; they may have former ones.
+        Raises RecordMismatch for two that are one now."""
+        mark = declared_class(kind).mark
+        has, renamed = self._fields[mark][0], {**self._former.get(mark, {}), **self.renamed}
+        found: dict[str, Any] = {}
+        for old, value in values.items():
+            name = self._name_now(old, has, renamed)
+            if name in found:
+                raise RecordMismatch(f"two of its fields are called {name!r} now")
+            if name is not None:
+                found[name] = value
+        return found
+
     def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
         """How a record type differs from `stored` shapes, so that its stored records cannot be
         built; empty if they can."""

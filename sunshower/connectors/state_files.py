@@ -146,6 +146,7 @@ class _Reader:
 
     def __init__(self, target: StateImport, state: StoredState) -> None:
         self._target, self._record = target, state.record
+        self._values = None if state.store is None else state.store.values
         self._fields = () if self._record is None else record_fields(self._record)
         self._named = getattr(self._record, "__name__", "")
         self._of_json = self._record and json_reader(self._record)
@@ -162,9 +163,11 @@ class _Reader:
         self._target.add(hashable(entry["key"]), self._value(raw["value"], entry["value"]))
 
     def row(self, row: Mapping[str, Any]) -> None:
-        names = {*row}
-        keys, values = names & {"key", "key_json"}, names - {"key", "key_json"}
         record = set(self._fields)
+        content = {name: row[name] for name in row if name not in ("key", "key_json")}
+        if content.keys() not in ({"value"}, {"value_json"}):
+            content = self._named_now(content)
+        keys, values = {*row} & {"key", "key_json"}, {*content}
         fits = values in ({"value"}, {"value_json"}) or (record and values <= record)
         if len(keys) != 1 or not fits:
             wanted = ", ".join(self._fields)
@@ -180,13 +183,20 @@ class _Reader:
             self._target.add(key, row["value"])
         else:
             assert self._of_row is not None
-            self._target.add(key, self._of_row({name: row[name] for name in values}))
+            self._target.add(key, self._of_row(content))
+
+    def _named_now(self, content: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a record by their names now."""
+        if self._record is None or self._values is None:
+            return content
+        return self._values.named_now(self._record, content)
 
     def _value(self, raw: Any, plain: Any) -> Any:
         """A value of JSON: as it is stored, or an object with the fields of the record type."""
         is_marked = type(raw) is dict and len(raw) == 1 and next(iter(raw)).startswith(_MARKS)
         if self._of_json is None or type(raw) is not dict or is_marked:
             return self._target.read(plain)
+        raw = self._named_now(raw)
         if unknown := [name for name in raw if name not in self._fields]:
             raise ConfigError(
                 f"{unknown[0]!r} is not a field of {self._named}, which has "

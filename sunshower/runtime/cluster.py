@@ -242,7 +242,7 @@ class Run(ABC):
         does not open within `open_s`: then the old code continues. If the topology is drained or
         killed meanwhile, the error tells which code ran, if that is known.
         """
-        graph, kept = with_given(self.plan.graph, graph)
+        graph, kept = with_given(self.plan, graph)
         given = self._shipped(make_plan(graph))
         lines: list[str]
         number, lines = self._apply_once(events.Upgrade(given, wait_s, open_s, dry_run))

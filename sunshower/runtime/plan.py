@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from sunshower.config import Resources, with_value
+from sunshower.config import Between, Resources, with_value
 from sunshower.errors import ConfigError
 from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
@@ -107,7 +107,9 @@ class Plan:
                 for name, component in graph.components.items()
             }
             graph = replace(graph, components=components)
-        alone = len({task.worker for task in tasks}) == len(tasks)
+        workers = graph.config.workers  # with bounds they may be as many as tasks by chance
+        most = workers.most if isinstance(workers, Between) else 0
+        alone = len({task.worker for task in tasks}) == len(tasks) > most
         layout = Layout.ISOLATE if alone else Layout.PACK
         return replace(self, graph=graph, layout=layout, tasks=tuple(tasks))
 

@@ -15,6 +15,7 @@ from sunshower import Bolt, Context, LogSpout, Polled, Topology, batches, betwee
 from sunshower.clock import VIRTUAL_DATE
 from sunshower.config import Internals
 from sunshower.errors import LifecycleError
+from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import SqliteState
 from sunshower.testing import Shared
@@ -192,6 +193,35 @@ def test_new_code_and_a_savepoint_continue_with_the_present_numbers() -> None:
         assert (len(run.plan.tasks_of("slow")), len(run.plan.workers)) == (4, 3)
         run.wait(30.0)
         assert source.added(wall_s(run)) - source.acked < 5
+
+
+def program(source: Source, workers: int, parallelism: int) -> Topology:
+    topology = Topology("load", workers=workers)
+    events = topology.spout("events", Reader(source))
+    events.shuffle().bolt("slow", Slow(source), parallelism=parallelism)
+    return topology
+
+
+def test_a_hand_that_packs_what_was_alone_stays_within_the_bounds() -> None:
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        graph = program(Source(0.1), between(1, 3), 4).graph()
+        run = cluster.submit(graph, Layout.ISOLATE)
+        assert len(run.plan.workers) == 6, "each task has its own"
+        with pytest.raises(LifecycleError, match=r"5 workers: declared is between\(1, 3\)"):
+            run.rebalance(workers=5, layout=Layout.PACK, wait_s=1.0)
+        run.rebalance(layout=Layout.PACK, wait_s=1.0)
+        assert len(run.plan.workers) == 3
+
+
+def test_new_code_with_fixed_numbers_forgets_what_a_hand_has_set() -> None:
+    source = Source(1.6, step_s=1_000.0)
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(source, most=6).graph())
+        run.rebalance(tasks={"slow": 2}, wait_s=1.0)
+        for parallelism in (1, between(1, 6)):
+            run.upgrade(program(source, between(1, 8), parallelism).graph(), wait_s=1.0)
+        run.wait(200.0)
+        assert len(run.plan.tasks_of("slow")) > 1, "the file has set it since"
 
 
 class Wait:

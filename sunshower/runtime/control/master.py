@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control import events
 from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
@@ -72,7 +73,7 @@ from sunshower.runtime.events.metrics import (
     TimeWindows,
     WorkerStats,
 )
-from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.texts import ERROR_BYTES, clip
 
@@ -380,11 +381,15 @@ class Master:
         if event.is_scaling:
             return rebalance()
         numbers = event.workers, event.tasks, event.auto
-        return self.scaling.by_hand(self.plan, *numbers, rebalance)
+        plan = replace(self.plan, layout=event.layout or self.plan.layout)
+        return self.scaling.by_hand(plan, *numbers, rebalance)
 
     def _rebalance(self, event: events.RebalanceTasks, now: float) -> int:
         plan = with_counts(self.plan, event.tasks, self.stored.last_task_id)
-        plan = placed(plan, replan(plan, event.workers, event.layout or self.plan.layout))
+        workers, bounds = event.workers, self.plan.graph.config.workers
+        if event.layout is Layout.PACK and workers is None and isinstance(bounds, Between):
+            workers = bounds.clamp(len(self.plan.workers))
+        plan = placed(plan, replan(plan, workers, event.layout or self.plan.layout))
         tasks = self.nodes.rebalanced(self.plan, plan, self.stored.lives).tasks
         return 0 if tasks == self.plan.tasks else self._change(tasks, event.wait_s, now)
 
@@ -538,6 +543,7 @@ class Master:
         if self._arrived and not unopened and not stored.quarantined:
             stored.former_plan = stored.former_tasks = self._former = None
             stored.forget_all_but(self.plan)
+            self.scaling.forget(self.plan)
             return None
         for why in stored.quarantined.values():
             return why.story

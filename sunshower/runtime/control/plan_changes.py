@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import unused
+from sunshower.runtime.control.placement import placed, replan, unused
 from sunshower.runtime.plan import ACKER, Layout, Plan, Task, make_plan, numbered
 from sunshower.topologies.graph import Component, Graph, Level, can_move
 from sunshower.topologies.logs import LogSpout
@@ -135,43 +136,85 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
     shards and workers, and a worker for each task. What a command gives, or the file says otherwise
     than the one that `declared` the present plan, wins. Returns also what is kept, a line each, for
     users."""
-    layout, config = Layout.PACK, given.graph.config
-    if before.layout is Layout.ISOLATE and len(before.workers) != declared.config.workers:
-        layout = Layout.ISOLATE
+    own = {name: len(before.tasks_of(name)) for name in [*before.graph.components, ACKER]}
+    unmoved, now = make_plan(_with_numbers(declared, own)), len(before.workers)
+    is_changed = len(unmoved.workers) != now
+    layout = Layout.ISOLATE if before.layout is Layout.ISOLATE and is_changed else Layout.PACK
+    counts, lines = _counts(before, declared, given, layout)
+    graph = _with_numbers(given.graph, counts)
+    wanted = given.with_tasks(make_plan(graph, layout).tasks)
+    workers, number = given.graph.config.workers, None
+    if layout is Layout.ISOLATE:
+        return wanted, lines
+    if isinstance(workers, Between):
+        number = workers.clamp(now)
+    elif _says_the_same("workers", declared, given.graph):
+        if is_changed:
+            number = now
+        elif "workers" in declared.given:
+            number = declared.config.workers
+    if number is None:
+        return wanted, lines
+    config = replace(graph.config, workers=number)
+    then = given.with_tasks(make_plan(replace(graph, config=config)).tasks)
+    if len(then.workers) < (most := min(number, now)):  # a rebalance spreads them further
+        then = placed(then, replan(then, most, Layout.PACK))
+    if not isinstance(workers, Between) and len(then.workers) != len(wanted.workers):
+        lines.append(f"workers: the {len(then.workers)} that it has are kept")
+    return then, lines
+
+
+def _counts(
+    before: Plan, declared: Graph, given: Plan, layout: Layout
+) -> tuple[dict[str, int], list[str]]:
+    """How many tasks of each component, and acker shards, the `given` code gets; and what of it is
+    kept, a line each."""
     said, says = make_plan(declared, layout), make_plan(given.graph, layout)
     counts, lines = dict[str, int](), list[str]()
     for name in [*given.graph.components, ACKER]:
         was, now, new = (len(plan.tasks_of(name)) for plan in (said, before, says))
-        counts[name] = new
         bounds, former = (_declared(graph, name) for graph in (given.graph, declared))
-        if isinstance(bounds, Between) and now:
-            counts[name] = bounds.clamp(now)
+        counts[name] = bounds.clamp(now) if isinstance(bounds, Between) and now else new
+        if isinstance(bounds, Between) or not now or not was:
             continue
-        is_new = "ackers" in given.graph.given if name == ACKER else isinstance(former, Between)
-        if not now or not was or was == now or was != new or is_new:
+        is_set = name == ACKER and "ackers" in declared.given
+        if name == ACKER:
+            is_same = _says_the_same("ackers", declared, given.graph)
+        else:
+            is_same = was == new and not isinstance(former, Between)
+        if not is_same or (was == now and not is_set) or now == new:
             continue
-        what = "acker shards" if name == ACKER else name
+        what, tasks = "acker shards" if name == ACKER else name, _tasks(before, name)
+        by = "that a rebalance has made" if was != now else "of --set"
         if why := refusal(given, name, now):
-            lines.append(f"{what}: cannot keep the {now} tasks that a rebalance has made: {why}")
+            lines.append(f"{what}: cannot keep the {tasks} {by}: {why}")
         else:
             counts[name] = now
-            lines.append(f"{what}: keeps the {now} tasks that a rebalance has made")
-    workers, now = config.workers, len(before.workers)
-    is_new = "workers" in given.graph.given
-    is_same = not is_new and given.graph.declared("workers") == declared.declared("workers")
-    is_changed = len(said.workers) != now or "workers" in declared.given
-    if isinstance(workers, Between):
-        workers = workers.clamp(now)
-    elif layout is Layout.PACK and is_same and is_changed and len(says.workers) != now:
-        workers = now
-        lines.append(f"workers: the {now} that it has are kept")
+            lines.append(f"{what}: keeps the {tasks} {by}")
+    return counts, lines
+
+
+def _with_numbers(graph: Graph, counts: Mapping[str, int]) -> Graph:
+    """The graph with so many tasks of each component, and acker shards."""
     components = {
         name: replace(component, parallelism=counts[name])
-        for name, component in given.graph.components.items()
+        for name, component in graph.components.items()
     }
-    config = replace(config, workers=workers, ackers=counts[ACKER])
-    tasks = make_plan(replace(given.graph, components=components, config=config), layout).tasks
-    return given.with_tasks(tasks), lines
+    config = replace(graph.config, ackers=counts[ACKER])
+    return replace(graph, components=components, config=config)
+
+
+def _says_the_same(setting: str, before: Graph, graph: Graph) -> bool:
+    """Whether no command gives this setting now, and the program says of it what it said."""
+    return setting not in graph.given and _is_same(
+        graph.declared(setting), before.declared(setting)
+    )
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether both are equal; those of `between` also in their bounds."""
+    bounds = [(one.least, one.most) if isinstance(one, Between) else None for one in (value, other)]
+    return bool(value == other) and bounds[0] == bounds[1]
 
 
 def _declared(graph: Graph, name: str) -> int:
@@ -179,19 +222,22 @@ def _declared(graph: Graph, name: str) -> int:
     return graph.components[name].parallelism if name in graph.components else 0
 
 
-def with_given(before: Graph, graph: Graph) -> tuple[Graph, list[str]]:
-    """The graph with the settings that a command has given to the one `before`, if neither a
+def with_given(before: Plan, graph: Graph) -> tuple[Graph, list[str]]:
+    """The graph with the settings that a command has given to the plan `before`, if neither a
     command nor the program says otherwise now; and what is kept, a line each, for users. Numbers of
-    workers and ackers are kept as in `as_changed`."""
+    workers and ackers are kept as in `as_changed`, except one instead of a `between`."""
     kept = {
         name: declared
-        for name, declared in before.given.items()
-        if name not in {*graph.given, "workers", "ackers"}
-        and getattr(graph.config, name) == declared
+        for name, declared in before.graph.given.items()
+        if name not in graph.given
+        and (name not in ("workers", "ackers") or isinstance(declared, Between))
+        and _is_same(getattr(graph.config, name), declared)
     }
     if not kept:
         return graph, []
-    values = {name: getattr(before.config, name) for name in kept}
+    values = {name: getattr(before.graph.config, name) for name in kept}
+    if "workers" in kept and before.layout is Layout.PACK:
+        values["workers"] = len(before.workers)  # also if a rebalance has changed them since
     config = replace(graph.config, **values)
     lines = [f"{name} keeps its value of --set: {value}" for name, value in values.items()]
     return replace(graph, config=config, given={**graph.given, **kept}), lines

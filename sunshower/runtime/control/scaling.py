@@ -537,6 +537,11 @@ class Scaling:
         self._look_s = -inf
         return change
 
+    def forget(self, plan: Plan) -> None:
+        """Forget which numbers a hand has set that have no bounds in this plan of new code."""
+        bounds = bounds_of(plan)
+        self._stored.held = [id for id in self._stored.held if id in bounds or (bounds and not id)]
+
     def _window(self, seconds: float) -> list[Reading] | None:
         """The readings of the last `seconds`; None: they do not reach back so far."""
         since_s = self._readings[-1].at_s - seconds + 1e-6 if self._readings else -inf

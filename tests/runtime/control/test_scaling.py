@@ -376,6 +376,17 @@ def test_a_hand_cannot_leave_the_bounds_and_holds_what_it_sets() -> None:
     assert stored.held == ["second"]
 
 
+def test_as_many_workers_as_tasks_are_no_layout_within_bounds() -> None:
+    """Else each further task would get a worker of its own, however many are declared."""
+    plan = with_numbers(chain(workers=between(1, 3), ackers=0), 3)
+    assert len(plan.workers) == len(plan.tasks) == 3
+    assert bounds_of(plan)[WORKERS] == 3
+    assert len(moved(plan, Change({"first": 4}, None, "")).workers) == 3
+    assert with_numbers(plan, 3, first=2).layout is Layout.PACK
+    alone = placed(plan := with_counts(plan, {"first": 2}), replan(plan, layout=Layout.ISOLATE))
+    assert alone.layout is Layout.ISOLATE
+
+
 # ---- other code, and savepoints ------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +24,7 @@ from sunshower import (
     SpoutCollector,
     Topology,
     Tuple,
+    between,
     count,
     max_,
     tumbling,
@@ -42,6 +44,7 @@ from sunshower.runtime.control.plan_changes import (
     with_given,
 )
 from sunshower.runtime.control.savepoint import Savepoint
+from sunshower.runtime.control.scaling import bounds_of
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.graph import Graph
@@ -484,10 +487,12 @@ def in_command(graph: Graph, **settings: Any) -> Graph:
 def test_settings_of_a_command_are_kept_and_those_of_the_next_command_win() -> None:
     declared = plan(process(parallelism=3)).graph
     submitted = make_plan(in_command(declared, workers=3, message_timeout_s=5.0))
-    graph, kept = with_given(submitted.graph, declared)
+    graph, kept = with_given(submitted, declared)
     assert graph.config.message_timeout_s == 5.0
     assert kept == ["message_timeout_s keeps its value of --set: 5.0"]
-    assert with_given(graph, declared)[0].config == graph.config, "also in the next upgrade"
+    assert with_given(make_plan(graph), declared)[0].config == graph.config, (
+        "also in the next upgrade"
+    )
     then, kept = as_changed(submitted, submitted.graph, make_plan(graph))
     assert len(then.workers) == 3
     assert kept == ["workers: the 3 that it has are kept"]
@@ -497,7 +502,7 @@ def test_settings_of_a_command_are_kept_and_those_of_the_next_command_win() -> N
     then, kept = as_changed(now, declared, make_plan(in_command(declared, workers=2)))
     assert len(then.workers) == 2, "as given, though the file says so too"
     other = replace(declared, config=replace(declared.config, message_timeout_s=9.0))
-    assert with_given(submitted.graph, other) == (other, []), "the file has changed"
+    assert with_given(submitted, other) == (other, []), "the file has changed"
 
 
 def test_what_no_rebalance_has_changed_follows_the_file() -> None:
@@ -538,3 +543,94 @@ def test_numbers_of_exactly_once_programs_are_kept_too() -> None:
     then, kept = as_changed(now, submitted.graph, batch_plan())
     assert numbers(then)["clicked"] == 3
     assert kept == ["clicked: keeps the 3 tasks that a rebalance has made"]
+
+
+def declared_with(parallelism: int = 3, **settings: Any) -> Graph:
+    """The graph of a program with these numbers, each of its own process."""
+    topology = Topology("clicks", **settings)
+    process(parallelism=parallelism)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
+    return topology.graph()
+
+
+def upgraded_twice(before: Plan, declared: Graph, graph: Graph) -> Plan:
+    """The plan after two upgrades to the same file."""
+    for _ in range(2):
+        graph_now, _ = with_given(before, graph)
+        given = make_plan(graph_now)
+        then, _ = as_changed(before, declared, given)
+        before = upgraded(before, then, [])
+        declared = before.with_tasks(given.tasks).graph
+    return before
+
+
+def test_workers_that_a_rebalance_has_spread_further_are_all_kept() -> None:
+    """A submission puts the first task of each component on the same worker."""
+    graph = declared_with(1, workers=2)
+    now = rebalanced(make_plan(graph), workers=2)
+    assert len(now.workers) == 2
+    then, kept = as_changed(now, graph, make_plan(graph))
+    assert len(then.workers) == 2
+    assert kept == ["workers: the 2 that it has are kept"]
+
+
+def test_fewer_workers_are_kept_also_if_other_tasks_were_added() -> None:
+    graph = declared_with(1, workers=4)
+    now = rebalanced(make_plan(graph), workers=1, totals=4)
+    assert len(upgraded_twice(now, graph, graph).workers) == 1
+
+
+def test_acker_shards_of_a_command_are_kept_unless_the_file_or_a_command_says_otherwise() -> None:
+    graph = declared_with(workers=3)
+    submitted = make_plan(in_command(graph, ackers=3))
+    assert numbers(upgraded_twice(submitted, submitted.graph, graph))[ACKER] == 3
+    _, kept = as_changed(submitted, submitted.graph, make_plan(graph))
+    assert kept == ["acker shards: keeps the 3 tasks of --set"]
+    for other in (declared_with(workers=3, ackers=2), in_command(graph, ackers=2)):
+        assert numbers(upgraded_twice(submitted, submitted.graph, other))[ACKER] == 2
+
+
+def test_a_file_that_says_a_number_instead_of_between_wins() -> None:
+    graph = declared_with(workers=between(1, 4))
+    now = rebalanced(make_plan(graph), workers=3)
+    assert len(upgraded_twice(now, graph, declared_with(workers=1)).workers) == 1
+    back = upgraded_twice(now, graph, declared_with(workers=between(2, 4)))
+    assert len(back.workers) == 3
+
+
+def test_a_number_of_a_command_instead_of_between_stays_fixed() -> None:
+    graph = declared_with(workers=between(1, 4))
+    submitted = make_plan(in_command(graph, workers=2))
+    then = upgraded_twice(submitted, submitted.graph, graph)
+    assert not bounds_of(then)
+    assert len(then.workers) == 2
+    now = rebalanced(submitted, workers=3)
+    assert len(upgraded_twice(now, submitted.graph, graph).workers) == 3
+    other = upgraded_twice(now, submitted.graph, declared_with(workers=between(1, 2)))
+    assert len(other.workers) == 2
+    assert bounds_of(other)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_worker_for_each_task_is_kept_whatever_number_of_workers_is_declared(
+    workers: int,
+) -> None:
+    graph = declared_with(2, workers=workers)
+    submitted = make_plan(graph)
+    now = placed(submitted, replan(submitted, layout=Layout.ISOLATE))
+    assert len(now.tasks) == 4
+    assert upgraded_twice(now, graph, graph).layout is Layout.ISOLATE
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_file_changes_no_number(seed: int) -> None:
+    draw = Random(seed)
+    workers = draw.choice([1, 2, 3, between(1, 4)])
+    graph = declared_with(draw.choice([1, 2, 5, between(1, 8)]), workers=workers)
+    plan = make_plan(graph)
+    for _ in range(3):
+        count = draw.randint(1, 8)
+        plan = rebalanced(plan, draw.choice([None, 1, 2, 4]), totals=count)
+        plan = with_counts(plan, {ACKER: draw.randint(1, 3)})
+        then = upgraded_twice(plan, graph, graph)
+        assert numbers(then) == numbers(plan)
+        assert len(then.workers) == len(plan.workers)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field, make_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import KeyState, Spout, Topology
-from sunshower.errors import LifecycleError, StateMismatch, TopologyError, TopologyFailed
+from sunshower.connectors.state_files import content_of, read_into
+from sunshower.errors import (
+    ConfigError,
+    LifecycleError,
+    StateMismatch,
+    TopologyError,
+    TopologyFailed,
+)
 from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
@@ -240,6 +248,34 @@ def test_a_file_from_before_is_imported_under_the_new_names(store: InMemory | No
     target.add("a", target.read({"<Visit>": {"seen": 4}}))
     target.write()
     assert found.get("a").clicks == 4
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_columns_and_plain_objects_from_before_have_their_former_names(
+    suffix: str, tmp_path: Path
+) -> None:
+    then = program(FORMER, MemoryState(name="before"), None).graph()
+    (former,) = [one for one in states_of_program(then) if one.component]
+    file = tmp_path / f"visits.{suffix}"
+    file.write_bytes(b'{"key":"a","value":{"seen":4,"pages":2}}')
+    if suffix == "parquet":
+        file.write_bytes(content_of(former, [("a", FORMER(4, 2))], parquet=True))
+    renamed = {"seen": "clicks", "pages": None}
+    code = program(visit("clicks"), MemoryState(name="visits"), None, renamed=renamed).graph()
+    (found,) = [one for one in states_of_program(code) if one.component]
+    target = StateImport("clicks", found, file.name, 1)
+    read_into(target, found, file, file.read_bytes())
+    target.write()
+    assert found.get("a").clicks == 4
+
+
+def test_a_field_that_a_file_has_under_both_names_is_refused(tmp_path: Path) -> None:
+    state, file = MemoryState(name="visits"), tmp_path / "visits.jsonl"
+    code = program(visit("clicks"), state, None, renamed={"seen": "clicks"}).graph()
+    (found,) = [one for one in states_of_program(code) if one.component]
+    data = b'{"key":"a","value":{"seen":4,"clicks":2}}'
+    with pytest.raises(ConfigError, match="line 1: two of its fields are called 'clicks' now"):
+        read_into(StateImport("clicks", found, file.name, 1), found, file, data)
 
 
 @pytest.mark.parametrize(
