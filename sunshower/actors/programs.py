@@ -95,9 +95,9 @@ class Modules:
     def _tops(self) -> set[str]:
         return {name.partition(".")[0] for name in (*self.mains, *self.others)}
 
-    def shares_top(self, name: str) -> bool:
-        """Whether a module of the program has this top-level name."""
-        return name.partition(".")[0] in self._tops
+    def shares_top(self, name: object) -> bool:
+        """Whether a module of the program has the top-level name of this one."""
+        return isinstance(name, str) and name.partition(".")[0] in self._tops
 
 
 _submitted: dict[str, ModuleType] = {}  # the file of a command, and the modules it has imported

@@ -358,7 +358,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _of_others(self, obj: type | FunctionType) -> Any:
         """As cloudpickle does; but with its outline what a module outside of the program has, if it
         shares the top-level name of one of the program: a master imports none of that name."""
-        if not self._modules.shares_top(obj.__module__) or not _should_pickle_by_reference(obj):
+        if not (self._modules.shares_top(obj.__module__) and _should_pickle_by_reference(obj)):
             return super().reducer_override(obj)
         name = (obj.__module__, obj.__qualname__)
         if isinstance(obj, type):
