@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from sunshower.actors import worker as worker_module
 from sunshower.actors.worker import WorkerActor
+from sunshower.clock import ManualClock
 from sunshower.runtime.control import events
 
 _LONG_S = 1.0
@@ -45,7 +49,8 @@ class Core:
 class Looping(WorkerActor):
     """A worker without Ray, which is its own sockets."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ManualClock) -> None:
+        self._time = clock
         self._core_here = Core()
         self.core = cast("Any", self._core_here)
         self.lease, self._sockets, self._sender = cast("Any", (Lease(), self, self))
@@ -60,7 +65,8 @@ class Looping(WorkerActor):
             self._core_here.idle = True
             return
         self._stopped = len(self.sent) == 2 or wait_s is None or wait_s > _LONG_S
-        time.sleep(0.0 if self._stopped or wait_s is None else wait_s)
+        if not self._stopped:
+            self._time.advance(wait_s or 0.001)
 
     def send(self, now: float) -> None:
         """There is nothing to send."""
@@ -70,7 +76,11 @@ class Looping(WorkerActor):
         self.sent.append(event.stats)
 
 
-def test_the_answer_to_the_last_packet_is_reported_without_a_heartbeat() -> None:
-    worker = Looping()
+def test_the_answer_to_the_last_packet_is_reported_without_a_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=clock.now))
+    worker = Looping(clock)
     worker._loop(0.01)
     assert worker.sent == [False, True]
