@@ -91,6 +91,14 @@ class Modules:
         module = self.get(namespace.get("__name__"))
         return module if module is not None and vars(module) is namespace else None
 
+    @cached_property
+    def _tops(self) -> set[str]:
+        return {name.partition(".")[0] for name in (*self.mains, *self.others)}
+
+    def shares_top(self, name: object) -> bool:
+        """Whether a module of the program has the top-level name of this one."""
+        return isinstance(name, str) and name.partition(".")[0] in self._tops
+
 
 _submitted: dict[str, ModuleType] = {}  # the file of a command, and the modules it has imported
 _targets: set[str] = set()  # those of them that were given to a command
@@ -444,8 +452,11 @@ def outline_of(kind: type) -> Outline:
         base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
     )
     fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
-    names = tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
-    return bases, names, tuple(fields) if fields else None
+    return bases, _names_of(kind), tuple(fields) if fields else None
+
+
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
 
 
 class OutlineUnpickler(pickle.Unpickler):
@@ -474,9 +485,14 @@ class OutlineUnpickler(pickle.Unpickler):
     @staticmethod
     def _class(module: str, name: str, outlined: Outline) -> type:
         bases, names, fields = outlined
-        ours = tuple(base for base in bases if base.__module__.startswith("sunshower.") or
-                     issubclass(base, EmptyObject))  # fmt: skip
-        content: dict[str, Any] = dict.fromkeys(names)
+        kinds = {kind: None for base in bases if isinstance(base, type) for kind in base.__mro__}
+        known = [kind for kind in kinds if kind.__module__.startswith("sunshower.") or
+                 issubclass(kind, EmptyObject)]  # fmt: skip
+        above = {base for kind in known for base in kind.__mro__[1:]}
+        ours = tuple(kind for kind in known if kind not in above)
+        of_others = [kind for kind in kinds if kind not in known and kind is not object]
+        inherited = [name for kind in of_others for name in _names_of(kind)]
+        content: dict[str, Any] = dict.fromkeys((*inherited, *names))
         content |= {"__module__": module, "__qualname__": name}
         if fields is not None:
             content["_fields"] = fields

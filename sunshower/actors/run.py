@@ -454,7 +454,7 @@ class RequestCalls:
     def ask(self, request: Request) -> Reply | RequestProgress:
         """Send a request, and return the reply to this call. Raises what `call` raises, and
         ClusterError if other requests kept it waiting for all the time that its caller has."""
-        inbox = SimpleQueue[Any]()
+        inbox, ends_s = SimpleQueue[Any](), time.monotonic() + request.left_s
         with self._lock:
             if sends := self._open < _CALLS_MAX:
                 self._open += 1
@@ -470,7 +470,8 @@ class RequestCalls:
                     raise ClusterError("its worker has not answered other requests") from None
                 raise
         if reply is _SEND:
-            reply = self._send(request)
+            left_s = max(ends_s - time.monotonic(), 0.0)
+            reply = self._send(replace(request, left_s=left_s))
         if isinstance(reply, SunshowerError):
             raise reply
         return cast("Reply | RequestProgress", reply)
@@ -494,10 +495,13 @@ class RequestCalls:
         return replies[0]
 
     def _pass_on(self) -> None:
-        """A call has ended: let the thread of a request that waits make the next one."""
+        """A call has ended: let the thread of a request that waits make the next one: that whose
+        caller waits longest, because it waits as long for the call of all of them."""
         with self._lock:
-            if (inbox := next(iter(self._waiting), None)) is not None:
-                del self._waiting[inbox]
+            waiting = self._waiting
+            inbox = max(waiting, key=lambda one: waiting[one].left_s, default=None)
+            if inbox is not None:
+                del waiting[inbox]
                 inbox.put(_SEND)
             else:
                 self._open -= 1
@@ -597,10 +601,12 @@ class RayRun(Run):
         return calls.ask(request)
 
     def _ask_all(self, actor: Any, name: str, requests: list[Request]) -> Any:
-        left_s = min(request.left_s for request in requests)
-        given = (name, requests, min(HOLD_S, left_s))
+        """The first request is that of this thread; those of others do not shorten the call, which
+        would lose the replies of all."""
+        hold_s = min(HOLD_S, *(request.left_s for request in requests))
+        within_s = min(requests[0].left_s + 0.1, CALL_S)
         ask = actor.ask.options(concurrency_group=REQUESTS)
-        return self._call(ask, *given, within_s=min(left_s + 0.1, CALL_S))
+        return self._call(ask, name, requests, hold_s, within_s=within_s)
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Answered also while user code runs."""

@@ -344,7 +344,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return import_module, (obj.__name__,)
         if isinstance(obj, type | FunctionType):
             if (module := _module_of(obj, self._modules)) is None:
-                return _of_extension(obj) or super().reducer_override(obj)
+                return _of_extension(obj) or self._of_others(obj)
             self.names.add((module, obj.__qualname__.partition(".")[0]))
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
@@ -354,6 +354,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if self._defines and getattr(obj, "__module__", None) in self._modules.mains:
             return _definition(obj)
         return NotImplemented
+
+    def _of_others(self, obj: type | FunctionType) -> Any:
+        """As cloudpickle does; but with its outline what a module outside of the program has, if it
+        shares the top-level name of one of the program: a master imports none of that name."""
+        if not (self._modules.shares_top(obj.__module__) and _should_pickle_by_reference(obj)):
+            return super().reducer_override(obj)
+        name = (obj.__module__, obj.__qualname__)
+        if isinstance(obj, type):
+            return _class_named, (*name, outline_of(obj))
+        return _function_named, name
 
     def _defined(self, obj: Any) -> tuple[Any, ...]:
         """A class or function by value, which its module has as soon as it exists."""

@@ -612,7 +612,9 @@ class WorkerActor(WorkerProcessBase):
                 wait_s = due_s = 0.0
                 continue
             if not self.mailbox and now < min(due_s, stepped_s + _TURN_S):
-                # Only answers came. They make no work, but may let a packet leave.
+                # Only answers came. They make no work, but may let a packet leave, and they change
+                # what is to be reported, such as that the worker is idle.
+                due_s = min(due_s, stepped_s + _TURN_S)
                 wait_s = _sooner(self._send(now), due_s - now)
                 continue
             self.read_mail()

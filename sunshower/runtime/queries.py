@@ -250,6 +250,12 @@ class Replies:
         """Keep this for the caller, who waits until `ends_s`."""
         self._found[id] = reply, ends_s
 
+    def lose(self, id: str) -> None:
+        """The task that had this request is not here any more: the caller looks for it elsewhere,
+        unless there is a reply."""
+        if isinstance(self._found.get(id, (None, 0.0))[0], RequestProgress):
+            self._found.pop(id, None)
+
     def has_ended(self, id: str, now: float) -> bool:
         """Whether a request needs no processing: its reply is there, or was just fetched."""
         if now >= self._look_s:

@@ -304,7 +304,11 @@ class WorkerProcessBase(ABC):
     def _ask_spout(self, name: str, requests: Sequence[Request]) -> None:
         spouts, now = self._core.open_spouts(name)[:1], self._clock.now()
         for request in requests:
-            if spouts and not self._replies.has_ended(request.id, now):
+            if self._replies.has_ended(request.id, now):
+                continue
+            if not spouts:  # it has moved, or is not open
+                self._replies.lose(request.id)
+            else:
                 taker = taker_of(spouts[0].spout, spouts[0].letters)
                 taker.ask(request, partial(self.reply, request.id))
 

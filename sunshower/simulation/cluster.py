@@ -319,11 +319,13 @@ class SimCaller(SimProcess):
         value: Any,
         timeout_s: float,
     ) -> None:
-        """`worker`: says which worker has the requests now."""
+        """`worker`: says which worker has the requests now. As on Ray, the caller stays with that
+        until it has not the request, or does not answer."""
         super().__init__(env.world, env.conditions, _ADDRESS, "caller")
         id = f"{int(self._world.draw() * 2**53):x}"
         self._caller = Caller(name, value, timeout_s, id, self._world.now_s)
         self._name, self._worker, self._network = name, worker, env.network
+        self._asked: int | None = None  # the worker that has it, as far as is known
         self._error: RequestError | None = None
         self._world.after(timeout_s, self._send, False)
         self._send()
@@ -351,10 +353,13 @@ class SimCaller(SimProcess):
         if goes_on:
             failed = partial(self._network.unanswered, self, self._receive)
             given = (self, self._name, request, self._receive)
-            self._network.call(self, self._worker(), "answer_caller", *given, failed=failed)
+            self._asked = self._worker() if self._asked is None else self._asked
+            self._network.call(self, self._asked, "answer_caller", *given, failed=failed)
 
     def _receive(self, reply: Reply | RequestProgress | None) -> None:
         """Take the reply of the worker; None: it has died."""
+        if reply is None or reply is RequestProgress.ABSENT:
+            self._asked = None
         if not self.has_ended:
             try:
                 self._caller.receive(reply or ClusterError("its worker does not answer"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sunshower.actors.run import RequestCalls
+from sunshower.actors.run import RayRun, RequestCalls
 from sunshower.actors.worker import WorkerActor
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.queries import Replies
@@ -82,6 +83,40 @@ def test_a_request_that_waits_for_calls_of_others_ends_at_its_timeout_and_is_not
         values, answers = worker.calls.get(timeout=60)
         answers.put(True)
         assert (values, last.result(60)) == ([5], Reply([5]))
+
+
+def test_the_caller_that_waits_longest_makes_the_next_call() -> None:
+    worker = Worker()
+    calls = RequestCalls(worker)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(calls.ask, request(number)) for number in range(4)]
+        open_calls = [worker.calls.get(timeout=60)[1] for _ in range(4)]
+        for number, left_s in [(4, 20.0), (5, 50.0), (6, 30.0)]:
+            asked.append(pool.submit(calls.ask, request(number, left_s)))
+            while len(calls._waiting) < number - 3:
+                pass
+        open_calls[0].put(True)
+        values, answers = worker.calls.get(timeout=60)
+        assert values == [5, 4, 6]
+        for other in [*open_calls[1:], answers]:
+            other.put(True)
+        assert len([one.result(60) for one in asked]) == 7
+
+
+@pytest.mark.parametrize("own_s", [0.2, 8.0])
+def test_a_request_with_little_time_shortens_no_call_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch, own_s: float
+) -> None:
+    run, within = object.__new__(RayRun), list[tuple[float, float]]()
+
+    def called(_: Any, name: str, requests: Any, hold_s: float, *, within_s: float) -> None:
+        within.append((hold_s, within_s))
+
+    monkeypatch.setattr(run, "_call", called)
+    actor: Any = SimpleNamespace(ask=SimpleNamespace(options=lambda **_: None))
+    run._ask_all(actor, "asks", [request(1, own_s), request(2, 0.01)])
+    ((hold_s, within_s),) = within
+    assert (hold_s, within_s) == (0.01, own_s + 0.1)
 
 
 class Answering(WorkerActor):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from sunshower.kafka.consuming.consumer import Consumer
@@ -41,6 +44,45 @@ def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) 
     del client
     assert gone() is None
     assert not threads() & own
+
+
+def arrivals() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "kafka-arrivals"]
+
+
+def files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
+def test_a_consumer_that_wakes_a_spout_ends_with_its_thread(is_closed: bool) -> None:
+    consumer = Consumer(UNREACHABLE)
+    consumer.call_on_arrival(lambda: None)
+    (thread,) = arrivals()
+    if is_closed:
+        consumer.close()
+        consumer.close()
+    del consumer
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_client_of_another_version_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Consumer(UNREACHABLE)
+    before = files()
+    for where, name, value in [
+        (confluent_kafka, "version", lambda: "3.0.0"),
+        (ctypes, "CDLL", lambda _: object()),  # without these functions
+        (consumer, "client", object()),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, value)
+            consumer.call_on_arrival(lambda: None)
+    assert not arrivals()
+    assert files() == before
+    consumer.client.close()
+    consumer.call_on_arrival(lambda: None)
+    assert not arrivals()
 
 
 def test_abandoned_producer_with_messages_keeps_no_reference_to_its_sender() -> None:

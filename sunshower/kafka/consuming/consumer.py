@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
-from weakref import WeakMethod
+from weakref import WeakMethod, finalize
 
 from sunshower.clock import Clock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
@@ -122,17 +122,22 @@ class Connection:
 #
 # librdkafka writes to a file descriptor then (rd_kafka_queue_io_event_enable), and confluent_kafka
 # has no call for that. Its objects begin with the pointer to what librdkafka calls the client:
-# `Handle` in confluent_kafka.h, in all releases that pyproject.toml allows.
+# `Handle` in confluent_kafka.h, in all releases that pyproject.toml allows. With another one, or a
+# librdkafka without these functions, the client is polled.
 
 _PAUSE_S = 0.002  # between two calls: a client that is read all the time needs none
+_KNOWN = "2."  # the releases of confluent_kafka whose objects are known
 
 
-def call_on_arrival(client: Client, wake: Callable[[], None]) -> Callable[[], None]:
+def call_on_arrival(client: Client, wake: Callable[[], None]) -> Callable[[], None] | None:
     """Call `wake` on a thread whenever something arrives at a client that had nothing. Returns what
-    ends that; call it before the client is closed."""
+    ends that; call it before the client is closed. None: it is not possible."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    _note_at(client, writing)
+    if not _note_at(client, writing):
+        os.close(reading)
+        os.close(writing)
+        return None
     threading.Thread(
         target=_pass_on, args=(reading, wake), name="kafka-arrivals", daemon=True
     ).start()
@@ -144,16 +149,30 @@ def call_on_arrival(client: Client, wake: Callable[[], None]) -> Callable[[], No
     return end
 
 
-def _note_at(client: Client, file: int) -> None:
-    """Let librdkafka write to this file; -1: to none."""
+def _note_at(client: Client, file: int) -> bool:
+    """Let librdkafka write to this file; -1: to none. Returns whether it does."""
+    import confluent_kafka
     from confluent_kafka import cimpl
 
-    library, pointer = ctypes.CDLL(cimpl.__file__), ctypes.c_void_p
-    library.rd_kafka_queue_get_consumer.restype = pointer
+    version: Any = confluent_kafka.version()  # a text, or a tuple that begins with it
+    release = version if isinstance(version, str) else version[0]
+    # No object of another type has librdkafka's handle.
+    if not (isinstance(client, cimpl.Consumer) and release.startswith(_KNOWN)):
+        return False
+    pointer = ctypes.c_void_p
+    try:
+        library = ctypes.CDLL(cimpl.__file__)
+        queue_of, note = library.rd_kafka_queue_get_consumer, library.rd_kafka_queue_io_event_enable
+        destroy = library.rd_kafka_queue_destroy
+    except (AttributeError, OSError):
+        return False
+    queue_of.restype = pointer
     handle = pointer.from_address(id(client) + object.__basicsize__)
-    queue = pointer(library.rd_kafka_queue_get_consumer(handle))
-    library.rd_kafka_queue_io_event_enable(queue, file, b"\0", ctypes.c_size_t(1))
-    library.rd_kafka_queue_destroy(queue)
+    queue = pointer(queue_of(handle) if handle.value else None)  # none: it is closed
+    if queue.value:
+        note(queue, file, b"\0", ctypes.c_size_t(1))
+        destroy(queue)
+    return bool(queue.value)
 
 
 def _pass_on(reading: int, wake: Callable[[], None]) -> None:
@@ -196,14 +215,14 @@ class Consumer:
         }
         self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
-        self._end_arrivals: Callable[[], None] | None = None
+        self._end_arrivals: finalize[[], Consumer] | None = None
 
     def call_on_arrival(self, wake: Callable[[], None]) -> None:
-        """Call this on a thread when something has arrived, until the consumer is closed."""
-        from confluent_kafka import Consumer as Client
-
-        if isinstance(self.client, Client):  # no other object has librdkafka's handle
-            self._end_arrivals = call_on_arrival(self.client, wake)
+        """Call this on a thread when something has arrived, until the consumer is closed; never
+        with a client that does not say so."""
+        if (end := call_on_arrival(self.client, wake)) is not None:
+            self._end_arrivals = finalize(self, end)  # also if it is dropped; it runs once
+            self._end_arrivals.atexit = False
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         """Add these partitions at these offsets to the assignment."""
@@ -292,9 +311,8 @@ class Consumer:
     def close(self) -> None:
         """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
         an outage a client with an unanswered commit does not end. A thread goes on."""
-        end, self._end_arrivals = self._end_arrivals, None
-        if end is not None:
-            end()
+        if self._end_arrivals is not None:
+            self._end_arrivals()
         self.connection.close()
         self._admin = None
         closing = threading.Thread(target=self.client.close, name="kafka-close", daemon=True)

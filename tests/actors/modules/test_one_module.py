@@ -49,6 +49,61 @@ same = numbers.shuffle().bolt(
 )
 same.shuffle().bolt("out", JsonLines(<out>))
 """
+# A part of the package is outside of the folder of the file, and so is a library.
+ELSEWHERE = {
+    "spaces/kept.py": """
+from library.bases import Counts
+
+class Kept(Counts):
+    pass
+
+class Adds(Kept):
+    pass
+
+def twice(number):
+    return 2 * number
+""",
+    "library/bases.py": """
+from sunshower import Bolt
+
+class Counts(Bolt):
+    count = 0
+
+    def process(self, record):
+        self.count += record[0]
+        return [(self.count,)]
+
+    def snapshot(self):
+        return self.count
+
+    def restore(self, count):
+        self.count = count
+""",
+}
+USES_ELSEWHERE = {
+    "spaces/part.py": "",
+    "uses_elsewhere.py": """
+import spaces.part
+from library.bases import Counts
+from spaces.kept import Adds, Kept, twice
+from sunshower import JsonLines, Records, Topology
+
+class Own(Kept):
+    pass
+
+class OfLibrary(Counts):
+    pass
+
+topology = Topology("elsewhere")
+numbers = topology.spout("numbers", Records([(1,), (2,)], fields=("number",)))
+for bolt in (Own, OfLibrary, Adds, Adds()):
+    name = f"{getattr(bolt, '__name__', 'object')}"
+    numbers.shuffle().bolt(name, bolt, fields=("number",))
+kept = numbers.shuffle().bolt("kept", Own(), fields=("number",))
+twice_as_much = kept.shuffle().bolt("twice", lambda row: [(twice(row[0]),)], fields=("n",))
+twice_as_much.shuffle().bolt("out", JsonLines(<out>))
+""",
+}
 MASTER = """
 import sys
 from sunshower.actors.shipping import outline
@@ -224,6 +279,18 @@ def test_a_class_of_an_extension_is_sent_by_the_module_that_has_it(tmp_path: Pat
     call(WORK, data=plan, cwd=tmp_path)
     assert [line["same"] for line in lines(out)] == [True]
     assert call(MASTER, data=plan, cwd=tmp_path).decode().splitlines()[-1] == "[]"
+
+
+def test_classes_and_functions_outside_of_the_folder_of_the_program(tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "out.jsonl", str(write(tmp_path / "elsewhere", ELSEWHERE))
+    program = write(tmp_path / "program", USES_ELSEWHERE, out=str(out)) / "uses_elsewhere.py"
+    plan = call(SUBMIT, str(program), cwd=tmp_path, path=elsewhere)
+    call(WORK, data=plan, cwd=tmp_path, path=elsewhere)
+    assert lines(out) == [{"n": 2}, {"n": 6}]
+    said = call(MASTER, data=plan, cwd=tmp_path, path=elsewhere).decode().splitlines()
+    movable = ["Own", "OfLibrary", "Adds", "object", "kept"]
+    assert {f"{name} True None" for name in movable} < {*said}
+    assert said[-1] == "[]"
 
 
 # A script that submits itself, without a guard, or the same given with `python -c`.

@@ -90,3 +90,20 @@ def test_a_spout_that_knows_when_its_next_record_is_due_emits_it_then() -> None:
     ((emitted_s, asked),) = done.results["numbers"]
     assert emitted_s == pytest.approx([10.0, 20.0, 30.0], abs=0.001)
     assert min(asked[1:3]) > 0.95 * asked[0], "after a record, it is asked as often as at first"
+
+
+def test_a_source_that_wakes_its_task_again_and_again_wakes_the_worker_once_for_each_poll() -> None:
+    backoff, woken = PollBackoff(0.1), list[int]()
+    backoff.wake_worker = lambda: woken.append(1)
+    for polls in range(1, 4):
+        backoff.is_woken = False  # a poll begins
+        for _ in range(1000):  # emits, as next_tuple() does
+            backoff.wake()
+        backoff.end()
+        assert len(woken) == polls
+    backoff.begin(1.0)
+    assert backoff.until_s == 0.0
+    backoff.is_woken = False
+    backoff.begin(1.0)
+    backoff.wake()
+    assert (backoff.until_s, len(woken)) == (0.0, 4)

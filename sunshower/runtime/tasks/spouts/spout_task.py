@@ -80,6 +80,8 @@ class PollBackoff:
         if at_s > -math.inf:
             self._latest_s = min(self._latest_s, at_s)
             return
+        if self.is_woken and not self.until_s:  # the next poll follows, and comes after this call
+            return
         self.is_woken = True  # before the next line: see `begin`
         self.until_s = 0.0
         if self.wake_worker is not None:
