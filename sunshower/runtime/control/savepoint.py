@@ -39,7 +39,8 @@ class KeptComponent:
     parallelism: int
     kind: str  # the name of its class; of operators: empty
     shapes: Mapping[str, list[str]]  # state → what StateShape compares, as texts
-    records: Mapping[str, Mapping[str, list[str]]]  # state → StoredValues.shapes
+    # state → StoredValues.shapes; None: of a release that described the records in `shapes`
+    records: Mapping[str, Mapping[str, list[str]]] | None = None
     deployment: str = ""  # of a LogSpout, by which it finds its stored positions
 
     @staticmethod
@@ -84,9 +85,11 @@ class KeptComponent:
                 if (other := states.get(state)) is None:
                     yield f"{name!r} has no state {state!r} in the code"
                     continue
-                pairs = zip(COMPARED, shape, now.shapes[state], strict=True)
+                pairs = zip(COMPARED, shape, now.shapes[state], strict=False)
                 how = [part for part, old, new in pairs if old != new]
-                if how := how or other.different_records(self.records.get(state, {})):
+                if self.records is not None and not how:
+                    how = other.different_records(self.records.get(state, {}))
+                if how:
                     yield f"the state {state!r} of {name!r} differs in its {' and '.join(how)}"
 
 

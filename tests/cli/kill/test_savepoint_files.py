@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from sunshower.cli.control import end_with_savepoint
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.savepoint import KeptComponent, Savepoint
+from sunshower.runtime.plan import make_plan
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState
 from sunshower.state.sqlite import NewFile
@@ -141,3 +144,22 @@ def test_the_error_names_the_unfinished_file_of_an_earlier_kill(
     output = printed_by("kill", "words", "--keep", tmp_path / "words", status=2).err
     text = "".join(output.replace("│", "").split())
     assert ".words.unfinishedistherealready;nameanotherfile" in text
+
+
+def test_a_savepoint_that_describes_records_among_the_shapes_is_read(run: SimRun) -> None:
+    """As releases wrote it before fields of records could change."""
+    savepoint = run.keep()
+    former = {
+        name: {
+            **asdict(kept),
+            "shapes": {state: [*shape, "records"] for state, shape in kept.shapes.items()},
+        }
+        for name, kept in savepoint.components.items()
+    }
+    assert any(kept["shapes"] for kept in former.values())
+    for kept in former.values():
+        del kept["records"]
+    components = {name: KeptComponent(**kept) for name, kept in former.items()}
+    read = Savepoint.from_bytes("words", replace(savepoint, components=components).to_bytes())
+    plan = make_plan(program(MemoryState()).graph())
+    assert [task.id for task in read.resumed(plan).tasks] == [task.id for task in savepoint.tasks]
