@@ -104,7 +104,7 @@ SPOUTS = [
         "a restart during a drain forgets unsettled records",
         "A spout that restarts while the topology drains draws nothing: records that its "
         "predecessor had drawn and not settled are lost.",
-        defect("Position.owed", "max(self.next, self._owed)", "self.next"),
+        defect("Position.begin_at", "max(committed, drawn, owed)", "committed"),
         on="drains",
     ),
     mutant(
