@@ -115,6 +115,7 @@ def assert_nothing_is_lost(source: Input) -> None:
     assert {*map(int, source.done.read_text().split())} == {*range(source.added())}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)
 def test_tasks_follow_the_load(ray_cluster: RayCluster, tmp_path: Path) -> None:
     source = Input(tmp_path)

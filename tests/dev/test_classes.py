@@ -17,7 +17,7 @@ ONCE = "archiving the classes, once: the next start takes about half the time"
 
 @pytest.fixture(autouse=True)
 def _no_archive_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "folder", lambda: tmp_path / "archives")
+    monkeypatch.setattr(servers, "cache", lambda: tmp_path / "jars")
 
 
 def is_used(path: Path, server: ZooKeeper) -> bool:
@@ -30,7 +30,7 @@ def test_the_first_start_makes_an_archive_and_the_second_uses_it(
     messages: list[str] = []
     upkeep = Upkeep(folder=tmp_path / "data", keep=True, look=messages.append)
     with ZooKeeper(upkeep) as first:
-        (path,) = (tmp_path / "archives").glob("*.jsa")
+        (path,) = (tmp_path / "classes").glob("*.jsa")
         assert path.name.startswith("zookeeper-3.9.5-")
         assert not is_used(path, first)
     assert ONCE in messages
@@ -56,7 +56,7 @@ def test_a_java_that_cannot_make_an_archive_tries_once_and_runs_without_it(
         with ZooKeeper(Upkeep(look=messages.append)) as server:
             assert server.pid
     assert messages.count(ONCE) == 1
-    (path,) = (tmp_path / "archives").glob("*.jsa")
+    (path,) = (tmp_path / "classes").glob("*.jsa")
     assert path.stat().st_size == 0
 
 
