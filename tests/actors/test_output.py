@@ -185,6 +185,6 @@ def test_a_slow_listener_is_waited_for() -> None:
     thread = threading.Thread(target=output.take, args=[message(["a line", output._mark])])
     thread.start()
     assert hears.wait(30)
-    threading.Timer(0.1, resumes.set).start()
-    assert output._wait_for_marks(1, patience_s=0.02)
+    threading.Timer(0.6, resumes.set).start()
+    assert output._wait_for_marks(1, patience_s=0.3)
     thread.join()
