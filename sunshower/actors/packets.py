@@ -10,9 +10,9 @@ Packets go in one direction, answers in the other.
                   ◀── one byte, an Answer    for each packet, in order
 
 The loop's thread reads and writes all sockets between two slices of work; it answers small packets
-after the slice that processes them. While user code keeps the
-loop's thread busy, a second thread does that, so a packet is answered within twice `_BUSY_S`,
-however long user code takes, unless it keeps the interpreter's lock.
+after the slice that processes them. While user code keeps the loop's thread busy, a second thread
+does that, so a packet is answered within twice `_BUSY_S`, however long user code takes, unless it
+keeps the interpreter's lock.
 
 Ray tells who listens where, and keeps the run's key. (A call of a Ray actor costs 1 to 2 ms of
 processor time in both processes together, a packet here about 0.05 ms.)

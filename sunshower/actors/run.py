@@ -495,11 +495,11 @@ class RequestCalls:
         return replies[0]
 
     def _pass_on(self) -> None:
-        """A call has ended: let the thread of a request that waits make the next one: that whose
-        caller waits longest, because it waits as long for the call of all of them."""
+        """A call has ended: the next one is made by the thread with the most time left, because
+        that is how long the call may take for all requests in it."""
         with self._lock:
             waiting = self._waiting
-            inbox = max(waiting, key=lambda one: waiting[one].left_s, default=None)
+            inbox = max(waiting, key=lambda inbox: waiting[inbox].left_s, default=None)
             if inbox is not None:
                 del waiting[inbox]
                 inbox.put(_SEND)

@@ -54,7 +54,9 @@ def test_global_is_the_lowest_task_and_all_are_all(
 def test_each_tuple_goes_to_one_task(storm: Program, given: Rows, targets: int) -> None:
     for kind in ("shuffle", "fields", "partial key", "none"):
         for chosen in of_both(storm, kind, targets, given):
-            assert all(len(one) == 1 and 10 <= one[0] < 10 + targets for one in chosen)
+            assert all(
+                len(tasks_of) == 1 and tasks_of[0] - 10 in range(targets) for tasks_of in chosen
+            )
 
 
 @given(rows, tasks)
