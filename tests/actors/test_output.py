@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -174,17 +175,38 @@ def test_wait_for_marks_ends_without_output() -> None:
     assert not output._wait_for_marks(1, patience_s=0.01)
 
 
+class ElapsedWait(threading.Condition):
+    """A condition whose waits all time out; something happens during each of them."""
+
+    def __init__(self, *during: Callable[[], object]) -> None:
+        super().__init__()
+        self._during = list(during)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._during.pop(0)()
+        return False
+
+
 def test_a_slow_listener_is_waited_for() -> None:
-    hears, resumes = threading.Event(), threading.Event()
+    output, _ = listening()
 
-    def listen(*_: object) -> None:
-        hears.set()
-        resumes.wait(30)
+    def hear_slowly() -> None:
+        output._hearing = True
 
-    output, _ = listening(listen)
-    thread = threading.Thread(target=output.take, args=[message(["a line", output._mark])])
-    thread.start()
-    assert hears.wait(30)
-    threading.Timer(0.6, resumes.set).start()
+    def hear_the_rest() -> None:
+        output.take(message(["a line", output._mark]))
+
+    output._changed = ElapsedWait(hear_slowly, hear_the_rest)
     assert output._wait_for_marks(1, patience_s=0.3)
-    thread.join()
+
+
+def test_a_mark_that_comes_as_the_wait_ends_counts() -> None:
+    output, _ = listening()
+
+    def hear_all() -> None:
+        before = output._news
+        output.take(message(["a line", output._mark]))
+        output._news = before  # it was received before the wait
+
+    output._changed = ElapsedWait(hear_all)
+    assert output._wait_for_marks(1, patience_s=0.3)
