@@ -32,6 +32,7 @@ from sunshower.topologies.operators.steps import (
     RowOperator,
     check_rows,
 )
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
@@ -159,6 +160,8 @@ class OperatorBolt(Bolt[Any, Any]):
         outputs: dict[str, Rows] = {}
         if self._ended is not None:
             self._pass_on(self._ended, self._window.advance(marks), outputs)
+            if self._window.marks:
+                outputs[WATERMARKS] = self._window.marks
         return outputs
 
     @property
