@@ -266,16 +266,23 @@ def end_field(stream: AnyStream, name: str) -> bool:
 
 
 def check_time(
-    field: TimeField, known: TimeField | None, rows: str, schema: Schema, spout: Any, where: str
+    field: TimeField,
+    known: TimeField | None,
+    rows: str,
+    schema: Schema,
+    spout: Any,
+    where: str,
+    remedy: str = "",
 ) -> None:
     """Raise TopologyError unless records have their event time in `field`, or `spout` has a method
     for it.
 
-    `known`: the field of another window downstream of it. `rows`: what the records are, for errors.
+    `known`: the field of another window downstream of it. For errors: `rows`: what the records are;
+    `remedy`: another way out than a method.
     """
     own = getattr(spout, "event_time", None) is not None
     if not own:
-        _check_field(rows, schema, field, where)
+        _check_field(rows, schema, field, where, remedy)
     known = known or field
     if known.name != field.name and not own:
         raise TopologyError(
@@ -298,6 +305,9 @@ def check_equal(
             )
 
 
+_REMEDY = "; or give event_time= to the declaration of the spout: a field, or such a function"
+
+
 def _with_times(
     spout: Component, streams: Iterable[tuple[str, TimeField | None]], where: str
 ) -> Component:
@@ -306,14 +316,18 @@ def _with_times(
         if field is not None:
             rows, schema = f"stream {id!r} of spout {spout.id!r}", spout.streams[id].schema
             known = times.get(id)
-            check_time(field, known, rows, schema, spout.implementation, where)
+            own = spout.event_time
+            if isinstance(own, str):
+                _check_field(rows, schema, field._replace(name=own), where)
+            code = spout.implementation if own is None else spout
+            check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
                 check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
             times.setdefault(id, field)
     return replace(spout, event_times=times)
 
 
-def _check_field(rows: str, schema: Schema, field: TimeField, where: str) -> None:
+def _check_field(rows: str, schema: Schema, field: TimeField, where: str, remedy: str = "") -> None:
     """Raise TopologyError unless records have their event time in `field`."""
     problem, hint = "", "Read records with that field (a format can do it)"
     kind = _annotation(schema, field.name)
@@ -325,7 +339,7 @@ def _check_field(rows: str, schema: Schema, field: TimeField, where: str) -> Non
         raise TopologyError(
             f"{where}: its event time is {field.name!r}, which {rows} {problem}. {hint}, or write "
             "`event_time` in the spout's class: def event_time(self, record) → a number, a "
-            "datetime or a date"
+            f"datetime or a date{remedy}"
         )
     if field.ahead not in ("auto", None) and field.unit is None and kind in (int, float, Decimal):
         raise TopologyError(f"{where}: field {field.name!r} of {rows} {NEEDS_UNIT}")

@@ -311,7 +311,7 @@ class ReachedTime:
 
     def __init__(self, spouts: int, stages: Iterable[str] = ()) -> None:
         """`spouts`: how many spout tasks send watermarks; `stages`: the components that do."""
-        self._tasks: dict[str, float] = {stage: inf for stage in stages}
+        self._tasks: dict[str, float] = dict.fromkeys(stages, inf)
         if spouts:
             self._tasks[""] = spouts
         self._known: dict[int, _Source] = {}
@@ -350,6 +350,16 @@ class ReachedTime:
     def sources(self) -> tuple[int, ...]:
         """The tasks that have sent watermarks."""
         return tuple(self._known)
+
+    @property
+    def slowest(self) -> int | None:
+        """The task that holds the others back; None: all have ended, or none has sent one."""
+        running = {t: source for t, source in self._known.items() if not source.mark.ended}
+        return min(
+            running,
+            key=lambda t: exact(lowest([running[t].time, running[t].mark.pending])),
+            default=None,
+        )
 
     @property
     def is_complete(self) -> bool:

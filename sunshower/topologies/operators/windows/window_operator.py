@@ -39,13 +39,13 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
-    as_float,
     highest,
     is_before,
     length_of,
     lowest,
 )
 from sunshower.topologies.operators.windows.watermarks import (
+    HOLDS_S,
     LateRecords,
     ReachedTime,
     Tree,
@@ -100,6 +100,16 @@ class Owed(NamedTuple):
     number: int  # of the watermark
     rows: Sequence[Sequence[Any]]
     since: Time = -inf  # the front before the first of them was made; of a former process unknown
+
+
+class StageTime(NamedTuple):
+    """How far a stage is in event time."""
+
+    time: Time  # windows up to here have ended
+    newest: Time  # the highest event time that its spouts have emitted
+    sources: tuple[int, ...]  # the tasks whose watermarks it follows
+    held_by: int | None  # which of these is the slowest
+    holds: str  # why it holds back the stages behind it; ""
 
 
 class WindowOperator(Gathering):
@@ -181,6 +191,7 @@ class WindowOperator(Gathering):
         # spout task → the tree of the last of its watermarks, and the number of what was sent in it
         self._trees: dict[int, tuple[Tree, int]] = {}
         self._sent: tuple[Any, ...] = ()  # what the last watermark has said
+        self._claim_s = self.clock.now()  # when it has said something new
         self._load()
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
@@ -225,6 +236,8 @@ class WindowOperator(Gathering):
         about = front, has_ended, fetched
         if not is_first and about == self._sent:
             return
+        if (front,) != self._sent[:1]:
+            self._claim_s = self.clock.now()
         self._sent, self._number = about, self._number + 1
         newest = reached.highest
         self.marks.append(
@@ -257,9 +270,25 @@ class WindowOperator(Gathering):
         return self.out.make(with_dates(self.out, self.width, rows))
 
     @property
-    def reached_time(self) -> tuple[float, tuple[int, ...]]:
-        """The time up to which windows have ended, and the tasks whose watermarks it follows."""
-        return as_float(self._time), self._reached.sources
+    def reached_time(self) -> StageTime:
+        """How far it is in event time."""
+        reached = self._reached
+        return StageTime(
+            self._time, reached.highest, reached.sources, reached.slowest, self._holds()
+        )
+
+    def _holds(self) -> str:
+        """Why it holds back the stages behind it, for users; "": it does not, or not for long."""
+        if not self.sends or self.clock.now() - self._claim_s < HOLDS_S:
+            return ""
+        if self._owed:
+            return "what its windows have made is not processed yet"
+        if self._reached.fetched is not None and self.has_open:
+            return (
+                "its sources are idle, and something in it waits for their next record: those "
+                "behind it wait, because it belongs before what they have"
+            )
+        return ""
 
     def snapshot(self) -> Any:
         return self.store.snapshot()

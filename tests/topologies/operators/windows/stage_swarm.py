@@ -145,7 +145,9 @@ class Note(Bolt[Any, None]):
 
     def process(self, record: Any) -> None:
         ids = [one for some in record[2:] if isinstance(some, tuple | list) for one in some]
-        plain = {one for some in ids for one in (some if isinstance(some, tuple | list) else [some])}
+        plain = {
+            one for some in ids for one in (some if isinstance(some, tuple | list) else [some])
+        }
         self.context.wrote(self.kind, (record[0], record[1], tuple(sorted(plain))))
 
 
