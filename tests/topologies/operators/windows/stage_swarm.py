@@ -134,6 +134,17 @@ class Timed:
         state.value, state.timer = [[*one] for one in ids.items()] or None, min(ids, default=None)
 
 
+def numbers_in(values: Any) -> set[int]:
+    """The numbers of events in lists, which may be in lists."""
+    lists = [value for value in values if isinstance(value, tuple | list)]
+    return {
+        number
+        for some in lists
+        for one in some
+        for number in (one if isinstance(one, tuple | list) else [one])
+    }
+
+
 class Note(Bolt[Any, None]):
     """Writes its rows to the event log."""
 
@@ -144,11 +155,8 @@ class Note(Bolt[Any, None]):
         self.context = context
 
     def process(self, record: Any) -> None:
-        ids = [one for some in record[2:] if isinstance(some, tuple | list) for one in some]
-        plain = {
-            one for some in ids for one in (some if isinstance(some, tuple | list) else [some])
-        }
-        self.context.wrote(self.kind, (record[0], record[1], tuple(sorted(plain))))
+        ids = tuple(sorted(numbers_in(record[2:])))
+        self.context.wrote(self.kind, (record[0], record[1], ids))
 
 
 @dataclass

@@ -386,7 +386,7 @@ def test_a_declared_event_time_must_be_a_field_or_a_function() -> None:
     with pytest.raises(TopologyError, match="a field, or a function of a record"):
         topology.spout("clicks", Records([], type=Click), event_time=7)  # type: ignore[arg-type]
     texts = topology.spout("texts", Records([], type=Text), event_time="at")
-    texts.map(lambda text: Click("a", 0.0), fields=Click).window(
+    texts.map(lambda text: Click(text.at, 0.0), fields=Click).window(
         tumbling(seconds=10, field="at"), count()
     )
     with pytest.raises(TopologyError, match="of spout 'texts' has as str, which is no time"):
