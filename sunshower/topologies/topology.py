@@ -135,13 +135,15 @@ class Topology:
         tick_s: float | None = None,
         resources: Resources = NOTHING,
         event_time: str | Callable[[Any], Any] | None = None,
+        idle_s: float | None = None,
     ) -> Stream[Out]:
         """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s`, `resources` as for
         `bolt`.
 
         `event_time`: the event time of its records for the windows downstream: a field, or a
         function of a record, instead of its method `event_time`; None: that method, else the field
-        of the window.
+        of the window. `idle_s`: windows do not wait for a partition without a record for so long,
+        or for a task without partitions; None: 30.
 
         `retry` is the policy for failed tuples. By default a tuple is emitted again until it has
         failed `attempts_max` times, and then the topology halts. `message_timeout_s` applies to
@@ -155,6 +157,7 @@ class Topology:
         outputs = output_streams(signature, impl, fields, streams, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
+        _TIMEOUT.check(f"{where}: idle_s", idle_s, TopologyError)
         _EVENT_TIME.check(f"{where}: event_time", event_time, TopologyError)
         for spec in outputs.values() if isinstance(event_time, str) else ():
             if spec.id != DEAD_LETTERS:
@@ -170,6 +173,7 @@ class Topology:
             tick_s=tick_s,
             resources=resources,
             event_time=event_time,
+            idle_s=idle_s,
         )
         Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout

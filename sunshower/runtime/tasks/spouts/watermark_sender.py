@@ -149,6 +149,7 @@ class WatermarkSender:
         """Send watermarks from now on, to the windows downstream of the spout."""
         self.on, self.next_s, self._own = True, 0.0, spout.event_time
         self._fields, self._windows = spout.event_times, spout.windows
+        self._partitions.idle_s = spout.idle_s
 
     @property
     def pending_records(self) -> int:

@@ -86,6 +86,12 @@ class PartitionTime:
     fetched_s: float = -inf  # when the last of these fetches began
     ahead_s: float = -inf  # when the last record was emitted that is too far ahead of the clock
     ahead_since_s: float = inf  # since when there was no other record
+    idle_after_s: float | None = None  # it is idle after so long; None: IDLE_S
+
+    @property
+    def idle_s(self) -> float:
+        """How long it must be silent to be idle."""
+        return IDLE_S if self.idle_after_s is None else self.idle_after_s
 
     @property
     def time(self) -> Time:
@@ -95,7 +101,7 @@ class PartitionTime:
     @property
     def is_idle(self) -> bool:
         """Whether it is idle, as of its last fetch."""
-        return self.fetched_s - self.quiet_s >= IDLE_S
+        return self.fetched_s - self.quiet_s >= self.idle_s
 
     def emitted(self, time: Time, now: float) -> None:
         """Note the event time of a record that is emitted now."""
@@ -135,7 +141,7 @@ class PartitionTime:
         if (self.is_idle and has_fetched) or silent_s < recent_s:
             return ""
         if self.quiet_s < inf and has_fetched:
-            wait_s = IDLE_S - (self.fetched_s - self.quiet_s)
+            wait_s = self.idle_s - (self.fetched_s - self.quiet_s)
             return (
                 f"partition {name} has no records; if that lasts, it is passed over in "
                 f"{wait_s:.0f} s"
@@ -152,11 +158,11 @@ class PartitionTime:
 
 
 def only_ahead(times: Mapping[K, PartitionTime], now: float) -> dict[K, float]:
-    """The partitions that have had no other records for IDLE_S than those that are too far ahead of
-    the clock, and for how many seconds. Windows do not wait for them."""
+    """The partitions that have had no other records, until they were idle, than those that are too
+    far ahead of the clock, and for how many seconds. Windows do not wait for them."""
     idle = {partition: time for partition, time in times.items() if time.is_idle}
     seconds = {partition: time.only_ahead_s(now) for partition, time in idle.items()}
-    return {partition: for_s for partition, for_s in seconds.items() if for_s >= IDLE_S}
+    return {at: for_s for at, for_s in seconds.items() if for_s >= idle[at].idle_s}
 
 
 def are_all_ahead(times: Mapping[K, PartitionTime], now: float) -> bool:
@@ -196,19 +202,21 @@ class _Moment(NamedTuple):
 class PartitionTimes:
     """The event times of the partitions that one task reads, and which of them are idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float | None = None) -> None:
+        """`idle_s`: how long a partition must be silent to be idle; None: IDLE_S."""
+        self.idle_s = idle_s
         self._times: dict[int, PartitionTime] = {}
         self._left: dict[int, _LeftPartition] = {}
         self._moments: deque[_Moment] = deque()
 
     def emitted(self, partition: int, time: Time, now: float) -> None:
         """Note the highest event time of records of a partition that are emitted now."""
-        self._times.setdefault(partition, PartitionTime()).emitted(time, now)
+        self._time(partition).emitted(time, now)
 
     def emitted_ahead(self, partition: int, now: float) -> None:
         """Note that a record of a partition is emitted that is too far ahead of the clock. It is
         passed over as if it were not there: like a fetch without a record."""
-        self._times.setdefault(partition, PartitionTime()).emitted_ahead(now)
+        self._time(partition).emitted_ahead(now)
 
     def left(self, partition: int, dropped: Time, now: float) -> None:
         """The task stops reading a partition, or reads it again from another position. It holds
@@ -236,7 +244,7 @@ class PartitionTimes:
         for partition in self._times.keys() - {*partitions}:
             self.left(partition, inf, now)
         for partition in partitions:
-            self._times.setdefault(partition, PartitionTime())
+            self._time(partition)
             self._left.pop(partition, None)
         self._left = {one: left for one, left in self._left.items() if left.until_s > now}
         for partition, known in self._times.items():
@@ -284,6 +292,11 @@ class PartitionTimes:
         """The last watermark that was confirmed before the oldest of the last empty fetches."""
         fetched_s = min((one.fetched_s for one in self._times.values()), default=inf)
         return self._before(fetched_s).confirmed
+
+    def _time(self, partition: int) -> PartitionTime:
+        if (known := self._times.get(partition)) is None:
+            known = self._times[partition] = PartitionTime(idle_after_s=self.idle_s)
+        return known
 
     def _before(self, at_s: float) -> _Moment:
         """What was known before this time."""
