@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, NamedTuple
+from random import Random
+from typing import Any, ClassVar, NamedTuple
 
 from sunshower import Bolt, Context, KeyState, Topology, collect, sessions, sliding, tumbling
 from sunshower.runtime.events.event_log import What
@@ -170,8 +172,16 @@ class Part:
     is_source: bool  # whether a record of a spout may reach it out of order
 
 
+def other_numbers(run: SimRun, draw: Random) -> None:
+    """Give a stage another number of tasks."""
+    stage = draw.choice([bolt.id for bolt in run.plan.graph.bolts if re.fullmatch(r"s\d", bolt.id)])
+    run.rebalance(tasks={stage: draw.randint(1, 3)}, wait_s=draw.choice((0.0, 5.0)))
+
+
 class StageProgram(EventProgram):
     """Two to four stages, each behind the one before, or behind that and a source or another."""
+
+    faults: ClassVar = {"other numbers": other_numbers, **EventProgram.faults}
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
