@@ -40,8 +40,8 @@ class Window:
     """The length of windows, the distance between their starts, and the time that assigns rows.
 
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
-    unit of `time`, the field with the event time of each row, or in seconds of the topology's clock
-    (of a stream of batches: at the commit). A window of event time waits until a row `late` after
+    unit of `time`, the field with the event time of each row, or in seconds of Unix time (of a
+    stream of batches: at the commit). A window of event time waits until a row `late` after
     its end was read; rows that come later are late. `at_end`: what the end of all sources does with
     windows of time that are open: "end" them, or "keep" them in their state for the next run.
     """
