@@ -864,7 +864,7 @@ class ShippedAnswer:
         if not pickler.names:
             return pickle.loads, (file.getvalue(),)
         return _load_answer, (
-            {name for name, _ in pickler.names},
+            pickler.names,
             file.getvalue(),
             _WithClasses.dumps(self._value, modules),
         )
@@ -891,9 +891,9 @@ def _class_of(data: bytes) -> type[Any]:
     return kind
 
 
-def _load_answer(names: Iterable[str], by_name: bytes, by_value: bytes) -> Any:
+def _load_answer(names: Iterable[_Name], by_name: bytes, by_value: bytes) -> Any:
     known = modules_here()
-    has_code = all(known.get(name) is not None for name in names)
+    has_code = all(hasattr(known.get(module), name or "__name__") for module, name in names)
     return pickle.loads(by_name if has_code else by_value)  # noqa: S301 (of this cluster)
 
 
