@@ -19,7 +19,6 @@ from sunshower.topologies.operators.windows.window_kinds import sliding, tumblin
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 
-
 START = VIRTUAL_DATE.timestamp()  # of the clock
 
 

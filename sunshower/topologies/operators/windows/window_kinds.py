@@ -187,8 +187,10 @@ def sessions(
 
 def type_of_end(window: AnyWindow, schema: Schema) -> Any:
     """The type of the field `window` of the results, for records of `schema`."""
-    kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
-    may_be_dates = kinds and kinds <= {datetime, date, NoneType, Any}
+    if window.field is None:
+        may_be_dates = not (isinstance(window, Window) and window.by_count)
+    else:
+        may_be_dates = {*options_of(schema.kind(window.field))} <= {datetime, date, NoneType, Any}
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 
