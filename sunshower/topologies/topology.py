@@ -159,8 +159,8 @@ class Topology:
         tick_s = tick_of(impl, tick_s, where)
         _TIMEOUT.check(f"{where}: idle_s", idle_s, TopologyError)
         _EVENT_TIME.check(f"{where}: event_time", event_time, TopologyError)
-        for spec in outputs.values() if isinstance(event_time, str) else ():
-            if spec.id != DEAD_LETTERS:
+        if isinstance(event_time, str):
+            for spec in (spec for spec in outputs.values() if spec.id != DEAD_LETTERS):
                 spec.schema.check_field(event_time, f"{where}: event_time")
         spout = Component(
             id,

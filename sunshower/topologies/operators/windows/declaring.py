@@ -93,7 +93,7 @@ def windows_of(
     else:
         kind = CountWindows if window.by_count else PaneWindows
         operator = kind(store, window, contents, by, out)
-        if are_ends:
+        if are_ends and isinstance(operator, PaneWindows):
             operator.reads_ends = True
     combined = _combiner(window, schema, by, given, are_ends) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
@@ -149,8 +149,8 @@ def with_watermarks(
         for sender in senders.stages:
             components[sender].implementation.window.operator.sends = True
         for sender in (*senders.spouts, *senders.stages):
-            streams = {**found[sender].streams, WATERMARKS: _MARKS}
-            found[sender] = replace(found[sender], streams=streams)
+            sent = {**found[sender].streams, WATERMARKS: _MARKS}
+            found[sender] = replace(found[sender], streams=sent)
             reads = Subscription(sender, WATERMARKS, All())
             found[id] = replace(found[id], inputs=(*found[id].inputs, reads))
         for spout in senders.all_spouts:

@@ -121,6 +121,7 @@ class WindowOperator(Gathering):
     senders: tuple[int, Sequence[str]] | None = None
     sends = False  # whether it sends watermarks itself
     word = "window"
+    _front: Time  # nothing but rows that are owed is before it, see above
     reader: TimeReader | None = None  # of the event times of its rows, if it reads them itself
 
     def __init__(self, store: KeyedStore, by: Sequence[str], out: Schema) -> None:
@@ -255,7 +256,7 @@ class WindowOperator(Gathering):
                 newest=newest if newest == -inf else self.end_of(newest),
                 ahead=reached.has_ahead,
                 stage=self._context.component,
-                tasks=self._context.parallelism,
+                tasks=int(self._context.parallelism),
                 of_tree=tuple(heard.tree),
             )
         )
@@ -313,7 +314,8 @@ class WindowOperator(Gathering):
         """The rows that this tree must bring, and has not brought; those of an earlier watermark
         that is not confirmed, too. `is_first`: no watermark of this tree came before."""
         place, due, brought = (tree.life, tree.number), list[Sequence[Any]](), 0
-        owed, before, since = self._owed.get(tree.task), self._front, inf
+        owed, before = self._owed.get(tree.task), self._front
+        since: Time = inf
         if owed is not None and (
             owed[:2] == place or owed.life != tree.life or owed.number > tree.confirmed
         ):

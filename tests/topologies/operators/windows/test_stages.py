@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import KeyState, Records, Spout, Topology, count, min_, sessions, sum_, tumbling
 from sunshower.errors import TopologyError
+from sunshower.state import MemoryState
 from sunshower.topologies.streams import Stream
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, run
@@ -157,6 +158,24 @@ def test_an_open_window_of_an_idle_source_is_not_late_behind_it(idle_s: float | 
     found = results(topology, both=both, late=both.late)
     assert found["late"] == []
     assert found["both"] == [(10, 9), (20, 12), (30, 10), (40, 10), (50, 1)]
+
+
+@pytest.mark.parametrize("at_end", ["keep", "end"])
+def test_open_windows_of_all_stages_continue_in_the_next_run(at_end: Any) -> None:
+    state, rows, late = MemoryState(), list[Any](), list[Any]()
+    for times in ((1, 12, 25, 44, 58), (61, 73, 79, 92, 125)):
+        topology = Topology("clicks")
+        tens = clicks(topology, *times).window(
+            tumbling(seconds=10, field="at", at_end=at_end), count(), name="tens", state=state
+        )
+        window = tumbling(seconds=30, field="window", at_end=at_end)
+        whole = tens.window(window, sum_("count"), name="whole", state=state)
+        found = results(topology, whole=whole, late=whole.late)
+        rows += found["whole"]
+        late += found["late"]
+    assert late == []
+    last = [(150, 1)] if at_end == "end" else []
+    assert rows == [(30, 3), (60, 2), (90, 3), (120, 1), *last]
 
 
 def one(click: Click) -> tuple[float, int]:
