@@ -7,7 +7,7 @@ from tests.topologies.operators.windows.event_time_swarm import run_program
 from tests.topologies.operators.windows.stage_swarm import StageProgram, written
 
 
-@seeds(2000)
+@seeds(2000, kinds=12)
 def test_no_row_is_missing_behind_several_stages(seed: int) -> None:
     program = StageProgram(seed)
     run = run_program(program)
