@@ -40,7 +40,7 @@ GAP_S = 10.0  # the longest time between two empty fetches; after a longer one I
 _NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
 
-class Tree(NamedTuple):
+class WatermarkTree(NamedTuple):
     """The tree that a watermark is part of: that of a watermark of a spout task."""
 
     task: int
@@ -67,12 +67,12 @@ class Watermark(NamedTuple):
     ahead: bool = False  # whether there were such times
     stage: str = ""  # the component, if it is no spout
     tasks: int = 0  # how many tasks that has
-    of_tree: tuple[int, ...] = ()  # the Tree, if it is no spout
+    of_tree: tuple[int, ...] = ()  # its tree, if it is no spout
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> WatermarkTree:
         """The tree that it is part of."""
-        return Tree(*(self.of_tree or (self.task, *self[1:5])))
+        return WatermarkTree(*(self.of_tree or (self.task, *self[1:5])))
 
 
 @dataclass(slots=True)

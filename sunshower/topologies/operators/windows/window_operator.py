@@ -48,8 +48,8 @@ from sunshower.topologies.operators.windows.watermarks import (
     HOLDS_S,
     LateRecords,
     ReachedTime,
-    Tree,
     Watermark,
+    WatermarkTree,
 )
 from sunshower.topologies.operators.windows.window_kinds import with_dates
 
@@ -190,7 +190,7 @@ class WindowOperator(Gathering):
         self._reached = ReachedTime(spouts, stages)
         self._life, self._number = int(1e6 * self.clock.now()), 0  # of the watermarks it sends
         # spout task → the tree of the last of its watermarks, and the number of what was sent in it
-        self._trees: dict[int, tuple[Tree, int]] = {}
+        self._trees: dict[int, tuple[WatermarkTree, int]] = {}
         self._sent: tuple[Any, ...] = ()  # what the last watermark has said
         self._claim_s = self.clock.now()  # when it has said something new
         self._load()
@@ -310,7 +310,7 @@ class WindowOperator(Gathering):
         if not self._is_loaded:
             self._load()
 
-    def _ended_by(self, tree: Tree, *, is_first: bool) -> list[Sequence[Any]]:
+    def _ended_by(self, tree: WatermarkTree, *, is_first: bool) -> list[Sequence[Any]]:
         """The rows that this tree must bring, and has not brought; those of an earlier watermark
         that is not confirmed, too. `is_first`: no watermark of this tree came before."""
         place, due, brought = (tree.life, tree.number), list[Sequence[Any]](), 0
