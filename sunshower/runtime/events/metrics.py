@@ -517,7 +517,7 @@ class Snapshot:
         """What the slowest watermark of a component waits for: of a spout, its slowest task; of
         windows, what holds the slowest task upstream, and those of which nothing is heard, such as
         those of a worker that is replaced."""
-        names = {task.task: task.component for task in self.tasks()}
+        running = {task.task for task in self.tasks()}
         tasks = [task for task in self.tasks_of(component) if task.event_time is not None]
         times = [(task.event_time, task.task) for task in tasks if task.event_time]
         if times and all(time.all_ahead for time, _ in times):
@@ -529,21 +529,26 @@ class Snapshot:
             elif slowest.holds:
                 yield f"task {task}: {slowest.holds}"
         followed = {task for time, _ in times for task in time.sources}
-        for task in sorted(followed - names.keys()):
-            yield f"task {task} upstream is not running: its worker is being replaced"
+        for task in sorted(followed - running):
+            yield _not_running(task)
 
     def _held(self, window: EventTime) -> Iterator[str]:
         """What holds back a window: the first task on the way up that says something."""
-        tasks, seen = {task.task: task for task in self.tasks()}, set[int]()
-        while (task := window.held_by) in tasks and task is not None and task not in seen:
-            seen.add(task)
-            found = tasks[task]
-            if found.event_time is None:
+        tasks, depth = {task.task: task for task in self.tasks()}, 0
+        while (task := window.held_by) is not None and depth <= len(tasks):
+            stats = tasks.get(task)
+            if stats is None or stats.event_time is None:
+                if depth:  # else it is among those of which nothing is heard
+                    yield _not_running(task)
                 return
-            window = found.event_time
+            window, depth = stats.event_time, depth + 1
             if window.holds:
-                yield f"task {task} of {found.component}: {window.holds}"
+                yield f"task {task} of {stats.component}: {window.holds}"
                 return
+
+
+def _not_running(task: int) -> str:
+    return f"task {task} upstream is not running: its worker is being replaced"
 
 
 # ---- time windows --------------------------------------------------------------------------------
