@@ -537,9 +537,11 @@ class Snapshot:
         tasks, depth = {task.task: task for task in self.tasks()}, 0
         while (task := window.held_by) is not None and depth <= len(tasks):
             stats = tasks.get(task)
-            if stats is None or stats.event_time is None:
+            if stats is None:
                 if depth:  # else it is among those of which nothing is heard
                     yield _not_running(task)
+                return
+            if stats.event_time is None:
                 return
             window, depth = stats.event_time, depth + 1
             if window.holds:
