@@ -234,7 +234,7 @@ class WindowOperator(Gathering):
         has_ended = reached.has_ended and not self._owed
         fetched = None if self._owed or self.has_open else reached.fetched
         is_idle = fetched is not None
-        about = front, has_ended, fetched
+        about = front, has_ended, is_idle
         if not is_first and about == self._sent:
             return
         if (front,) != self._sent[:1]:

@@ -12,6 +12,7 @@ import pytest
 from sunshower import KeyState, Records, Spout, Topology, count, min_, sessions, sum_, tumbling
 from sunshower.errors import TopologyError
 from sunshower.state import MemoryState
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.streams import Stream
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, run
@@ -176,6 +177,35 @@ def test_open_windows_of_all_stages_continue_in_the_next_run(at_end: Any) -> Non
     assert late == []
     last = [(150, 1)] if at_end == "end" else []
     assert rows == [(30, 3), (60, 2), (90, 3), (120, 1), *last]
+
+
+def test_stages_do_not_multiply_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage gets 4 from the tasks of the one before for each that it sends, and no more."""
+    sent: Counter[str] = Counter()
+    advance = WindowOperator.advance
+
+    def counted(window: WindowOperator, marks: Any) -> Any:
+        rows = advance(window, marks)
+        sent[window.store.name] += len(window.marks)
+        return rows
+
+    monkeypatch.setattr(WindowOperator, "advance", counted)
+    topology = Topology("clicks")
+    rows: Any = topology.spout("clicks", Paced(*range(20)), parallelism=4)
+    rows = rows.map(keyed, fields=("key", "at"))
+    for depth in range(4):
+        window = tumbling(seconds=2 * 2**depth, field="at")
+        rows = rows.group_by("key").window(
+            window, count(), fields=("key", "at", "n"), name=f"depth-{depth}", parallelism=4
+        )
+    assert sum(n for _, _, n in results(topology, rows=rows)["rows"]) > 0
+    first, *others = (sent[f"depth-{depth}"] for depth in range(3))
+    assert first > 4 * 4 * 20
+    assert max(others) < 1.3 * first
+
+
+def keyed(click: Click) -> tuple[int, float]:
+    return int(click.at) % 5, click.at
 
 
 def one(click: Click) -> tuple[float, int]:
