@@ -136,6 +136,7 @@ class Topology:
         resources: Resources = NOTHING,
         event_time: str | Callable[[Any], Any] | None = None,
         idle_s: float | None = None,
+        silent_s: float | None = None,
     ) -> Stream[Out]:
         """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s`, `resources` as for
         `bolt`.
@@ -143,7 +144,8 @@ class Topology:
         `event_time`: the event time of its records for the windows downstream: a field, or a
         function of a record, instead of its method `event_time`; None: that method, else the field
         of the window. `idle_s`: windows do not wait for a partition without a record for so long,
-        or for a task without partitions; None: 30.
+        or for a task without partitions; None: 30. `silent_s`: if no source of a window has had a
+        record for so long, open windows end by the clock; None: they wait for the next record.
 
         `retry` is the policy for failed tuples. By default a tuple is emitted again until it has
         failed `attempts_max` times, and then the topology halts. `message_timeout_s` applies to
@@ -157,7 +159,8 @@ class Topology:
         outputs = output_streams(signature, impl, fields, streams, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
-        _TIMEOUT.check(f"{where}: idle_s", idle_s, TopologyError)
+        for name, seconds in (("idle_s", idle_s), ("silent_s", silent_s)):
+            _TIMEOUT.check(f"{where}: {name}", seconds, TopologyError)
         _EVENT_TIME.check(f"{where}: event_time", event_time, TopologyError)
         if isinstance(event_time, str):
             for spec in (spec for spec in outputs.values() if spec.id != DEAD_LETTERS):
@@ -174,6 +177,7 @@ class Topology:
             resources=resources,
             event_time=event_time,
             idle_s=idle_s,
+            silent_s=silent_s,
         )
         Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout

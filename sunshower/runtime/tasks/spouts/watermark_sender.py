@@ -142,6 +142,7 @@ class WatermarkSender:
         self._sent_s = 0.0
         self._attempt = self._failures = 0
         self._failure: Failure | None = None
+        self._silent_s: float | None = None  # as declared
         self._last_ones = 0  # complete ones since the last record was
         self._windows = 0
 
@@ -149,7 +150,7 @@ class WatermarkSender:
         """Send watermarks from now on, to the windows downstream of the spout."""
         self.on, self.next_s, self._own = True, 0.0, spout.event_time
         self._fields, self._windows = spout.event_times, spout.windows
-        self._partitions.idle_s = spout.idle_s
+        self._partitions.idle_s, self._silent_s = spout.idle_s, spout.silent_s
 
     @property
     def pending_records(self) -> int:
@@ -457,8 +458,11 @@ class WatermarkSender:
             idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
         place = (task, life, number, 1, last.number)
-        newest = self._partitions.newest
-        return Watermark(*place, pending, reached, idle, ended, fetched, newest, self.ahead > 0)
+        newest, silent = self._partitions.newest, False
+        if self._silent_s is not None and self._is_known and pending == inf:
+            silent = self._partitions.silent_s >= self._silent_s
+        about = reached, idle, ended, fetched, newest, self.ahead > 0
+        return Watermark(*place, pending, *about, silent=silent)
 
     def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""

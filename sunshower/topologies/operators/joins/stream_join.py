@@ -239,6 +239,9 @@ class StreamJoin(WindowOperator, RowOperator):
             front = lowest([front, self._buckets_of.start(min(self._open))])
         return front
 
+    def closing_time(self, newest: Time) -> Time:
+        return self._buckets_of.start(self._buckets_of.of_time(newest) + 3)  # see `end`
+
     @property
     def has_open(self) -> bool:
         return bool(self._open)

@@ -264,7 +264,7 @@ class TimePanes(OpenPanes):
         one that is `time` may still come."""
         if time in (inf, -inf):
             return time
-        return panes_of(self.times, [time], self._reads_ends)[0] - 1
+        return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
 
     def take(
         self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
@@ -386,7 +386,7 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
     )
 
 
-def panes_of(panes: Panes, times: Sequence[Time], are_ends: bool) -> list[int]:
+def panes_of(panes: Panes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
     """The panes of event times. `are_ends`: of other windows; each is just before its number."""
     numbers = panes.of_times(times) if times else []
     if not are_ends:
@@ -432,7 +432,9 @@ class CombinePanes(AggregatorOperator):
     def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
         attempt, tables, counts = batch
         times = self.reader.times(rows)
-        panes = times if self.panes is None else panes_of(self.panes, times, self._are_ends)
+        panes = (
+            times if self.panes is None else panes_of(self.panes, times, are_ends=self._are_ends)
+        )
         places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
         if self._counter is None:
             counts.update(places)
@@ -505,6 +507,12 @@ class PaneWindows(AggregatedWindows[Window]):
             self.store.remove((BEHIND, group))
         return made
 
+    def closing_time(self, newest: Time) -> Time:
+        if not self.reads_ends:
+            return self.end_of(newest)
+        (pane,) = panes_of(self.panes, [newest], are_ends=True)
+        return self.panes.start(pane + self.window.panes + 1)  # see TimePanes.last_ended
+
     @property
     def has_open(self) -> bool:
         return bool(self._open.groups)
@@ -515,7 +523,7 @@ class PaneWindows(AggregatedWindows[Window]):
         return self.panes.start(self.panes.of_time(time) + self.window.panes)
 
     def places_of(self, times: Sequence[Time]) -> Sequence[int]:
-        return panes_of(self.panes, times, self.reads_ends)
+        return panes_of(self.panes, times, are_ends=self.reads_ends)
 
     def place_now(self) -> int:
         return self.panes.of_time(self._now())

@@ -67,6 +67,7 @@ class Watermark(NamedTuple):
     ahead: bool = False  # whether there were such times
     stage: str = ""  # the component, if it is no spout
     tasks: int = 0  # how many tasks that has
+    silent: bool = False  # no record has come for so long that open windows end
     of_tree: tuple[int, ...] = ()  # its tree, if it is no spout
 
     @property
@@ -264,6 +265,12 @@ class PartitionTimes:
         """Whether all partitions are idle, or there is none."""
         return not self._left and all(one.is_idle for one in self._times.values())
 
+    @property
+    def silent_s(self) -> float:
+        """For how long no partition has had a record, as of their last fetches."""
+        silent = (one.fetched_s - one.quiet_s for one in self._times.values())
+        return 0.0 if self._left else min(silent, default=inf)
+
     def only_ahead(self, now: float) -> Mapping[int, float]:
         return only_ahead(self._times, now)
 
@@ -384,6 +391,12 @@ class ReachedTime:
     def has_ended(self) -> bool:
         """Whether all sources have ended."""
         return self.is_complete and all(source.mark.ended for source in self._known.values())
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no source that has not ended has had a record for as long as its spout says."""
+        running = [source.mark for source in self._known.values() if not source.mark.ended]
+        return bool(running) and self.is_complete and all(mark.silent for mark in running)
 
     @property
     def fetched(self) -> int | None:

@@ -176,6 +176,10 @@ class WindowOperator(Gathering):
         this, in event time. `time`: up to where windows have ended."""
         return time
 
+    def closing_time(self, newest: Time) -> Time:
+        """Up to where windows end if no record comes; `newest`: the highest event time so far."""
+        return self.end_of(newest)
+
     @property
     def has_open(self) -> bool:
         """Whether it has something of which a later watermark makes rows."""
@@ -234,7 +238,8 @@ class WindowOperator(Gathering):
         has_ended = reached.has_ended and not self._owed
         fetched = None if self._owed or self.has_open else reached.fetched
         is_idle = fetched is not None
-        about = front, has_ended, is_idle
+        is_silent = reached.is_silent and not (self._owed or self.has_open)
+        about = front, has_ended, is_idle, is_silent
         if not is_first and about == self._sent:
             return
         if (front,) != self._sent[:1]:
@@ -257,6 +262,7 @@ class WindowOperator(Gathering):
                 ahead=reached.has_ahead,
                 stage=self._context.component,
                 tasks=int(self._context.parallelism),
+                silent=is_silent,
                 of_tree=tuple(heard.tree),
             )
         )
@@ -330,6 +336,9 @@ class WindowOperator(Gathering):
                 since = -inf
                 self.store.remove((OWED, other))
         time = highest([self.time(self._reached), self._time])
+        if self._reached.is_silent and self.has_open and self._reached.highest > -inf:
+            closing = self.closing_time(self._reached.highest)
+            time = highest([time, closing]) if closing < inf else time
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late

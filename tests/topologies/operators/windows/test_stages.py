@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import KeyState, Records, Spout, Topology, count, min_, sessions, sum_, tumbling
 from sunshower.errors import TopologyError
+from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.streams import Stream
@@ -177,6 +178,32 @@ def test_open_windows_of_all_stages_continue_in_the_next_run(at_end: Any) -> Non
     assert late == []
     last = [(150, 1)] if at_end == "end" else []
     assert rows == [(30, 3), (60, 2), (90, 3), (120, 1), *last]
+
+
+@pytest.mark.parametrize("silent_s", [5.0, None])
+def test_windows_of_silent_sources_end_by_the_clock_if_that_is_declared(
+    silent_s: float | None,
+) -> None:
+    topology = Topology("clicks")
+    quiet = Quiet(100.0, 1, 2, 13, 44)
+    clicks = topology.spout("quiet", quiet, idle_s=20.0, silent_s=silent_s)
+    tens = clicks.group_by("user").window(tumbling(seconds=10, field="at"), count(), name="tens")
+    pairs = tens.join(
+        clicks, "user", within=10, field="window", other_field="at", how="left", name="pairs"
+    )
+    whole = tens.window(tumbling(seconds=30, field="window"), sum_("count"), name="whole")
+    names = {"pairs": pairs, "whole": whole, "late": whole.late}
+    for name, stream in names.items():
+        stream.shuffle().bolt(f"kept-{name}", Kept)
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(20.0)
+        early = {name: current.snapshot().component(f"kept-{name}").executed for name in names}
+        assert current.wait(600.0)
+        (rows,), (late,) = current.results("kept-whole"), current.results("kept-late")
+    assert early == {"pairs": 4 if silent_s else 3, "whole": 1 if silent_s else 0, "late": 0}
+    assert sorted(rows) == [(30, 3), (60, 1)]
+    assert late == []
 
 
 def test_stages_do_not_multiply_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
