@@ -33,11 +33,14 @@ from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators import columns, schemas
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.joins.keyed_tables import (
+from sunshower.topologies.operators.joins.joined_streams import (
+    BoundedSettings,
     JoinSettings,
+    joined_streams,
+)
+from sunshower.topologies.operators.joins.keyed_tables import (
     KeyedTable,
     TableSettings,
-    joined_streams,
     keyed_table,
 )
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
@@ -340,6 +343,15 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     @overload
     def join(
         self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        how: Literal["semi", "anti"],
+        **settings: Unpack[BoundedSettings],
+    ) -> WindowRows[R_co]: ...
+    @overload
+    def join(
+        self,
         other: KeyedTable,
         on: str | Sequence[str] | None = None,
         *,
@@ -359,6 +371,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         With a stream: those whose event times are close, when the second of them is processed.
         Records wait for partners in a keyed state. Those of a left or an outer join that had none
         are emitted when the watermark has passed all partners. A replayed record is joined again.
+        `how="semi"`: the records of self that have a partner, once; "anti": those that have none.
         Settings: JoinSettings. With a table: the record that is there when this one is processed.
         """
         where = self._where("join")
