@@ -17,6 +17,7 @@ from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
+from sunshower.topologies.operators.joins.as_of_join import joined_as_of
 from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.key_states import KeyState
@@ -26,7 +27,6 @@ from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (
     AnyStream,
-    Declarations,
     RecordStage,
     StageRows,
     TotalsSettings,
@@ -165,8 +165,7 @@ class KeyedTable:
 
     def __init__(
         self,
-        topology: Declarations,
-        schema: Schema,
+        changes: AnyStream,
         by: Sequence[str],
         rows: StageRows[RecordStage],
         store: KeyedStore,
@@ -175,9 +174,11 @@ class KeyedTable:
         has_updates: bool = False,
     ) -> None:
         """`rows`: the input of its stage. `has_updates`: as that of TableRows."""
-        self._topology, self.schema, self.by = topology, schema, tuple(by)
+        self.changes, self.by, self.settings = changes, tuple(by), settings
+        self.schema = schema = changes.schema
+        self.name, self.field = store.name, settings.get("field")
         self._broadcast = settings.get("broadcast", False)
-        function = TableRows(schema, by, settings.get("field"))
+        function = TableRows(schema, by, self.field)
         key = rows.schema.fields[: len(by)]
         function.has_updates = has_updates
         kind = TableOfTotals if has_updates else KeyedProcess
@@ -197,15 +198,17 @@ class KeyedTable:
         where: str,
     ) -> StageRows[RecordStage]:
         """The records of a stream, joined with the table. Raises TopologyError."""
-        if stream.topology is not self._topology:
+        if stream.topology is not self.changes.topology:
             raise TopologyError(
-                f"{where}: the table is one of topology {self._topology.id!r}; join streams and "
-                "tables of one topology"
+                f"{where}: the table is one of topology {self.changes.topology.id!r}; join streams "
+                "and tables of one topology"
             )
+        if "as_of" in settings:
+            return joined_as_of(stream, self, on, fields, settings, where)  # type: ignore[arg-type]
         if wrong := settings.keys() - {"how"}:
             raise TopologyError(
-                f"{where}: {min(wrong)!r} is for the join of two streams; with a table: on, how, "
-                "fields"
+                f"{where}: {min(wrong)!r} is for the join of two streams, or as_of= a time; with a "
+                "table: on, how, fields"
             )
         how = settings.get("how", "inner")
         left = (stream.schema, self.by if on is None else on)
@@ -291,9 +294,7 @@ def keyed_table(
     changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
     grouped = changes.all() if broadcast else changes.fields(*key)
     rows = begin_stage(stream.topology, name, [grouped], settings)
-    return KeyedTable(
-        stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
-    )
+    return KeyedTable(stream, by, rows, store, settings, has_updates=lineage is not None)
 
 
 def _reader(schema: Schema, field: str | None) -> OrderReader | None:

@@ -54,6 +54,7 @@ _FORMER_NAMES = ["by", "width", "_is_loaded", "_inherits", "_time", "late_record
 Record = list[Any]
 Place = tuple[Any, int, float]  # group, side, and which of its orders: see Bounds.position
 Entry = tuple[float, int]  # of an order: position, number
+Joined = Generator[tuple[int, Any], None, bool | None]
 
 
 class JoinInput(RowOperator):
@@ -133,6 +134,7 @@ class StreamJoin(WindowOperator, RowOperator):
 
     by_row = False
     word = "join"
+    takes_late: Sequence[int] = ()  # the sides that have no late records
 
     def __init__(
         self,
@@ -156,6 +158,7 @@ class StreamJoin(WindowOperator, RowOperator):
         self._makes_pairs = how not in ("semi", "anti")
         self._make = out.make if self._makes_pairs else out.build  # records, or those of the left
         self._emits_alone = how in ("left", "outer", "anti"), how == "outer"
+        self._emits_later = self._emits_alone[LEFT] or how == "semi", how == "outer"
         self._nothing = [(None,) * width if self._makes_pairs else () for width in widths]
         self._announced: Sequence[Any] = ()
         self._latest: Time = -inf  # a time after that of all records that were removed
@@ -193,20 +196,26 @@ class StreamJoin(WindowOperator, RowOperator):
         (group,) = keys_of_partial(self.width, [row])
         if self.late is None:
             time = [self._now]
-        elif is_before(time_of(time), self._time):
+        elif side not in self.takes_late and is_before(time_of(time), self._time):
             self._late_now.append((1, minus(self._time, time_of(time))))
             if self._makes_pairs or side == LEFT:
                 yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
             return
         self.late_records.in_time = True
-        combine = self._pairs if self._makes_pairs else self._halves
-        if (has_partner := (yield from combine(own_key, group, side, time, values))) is not None:
+        has_partner = yield from self.joined(own_key, group, side, time, values)
+        if has_partner is not None:
             self._keep(group, side, [time, values, has_partner], own_key)
+
+    def joined(
+        self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
+    ) -> Joined:
+        """What a record makes at once. Returns whether it has a partner; None: it is not kept."""
+        combine = self._pairs if self._makes_pairs else self._halves
+        return combine(own_key, group, side, time, values)
 
     def _pairs(
         self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
-    ) -> Generator[tuple[int, Any], None, bool]:
-        """The pairs of a record. Returns whether there are any."""
+    ) -> Joined:
         partners = [*self._partners(group, side, time, _AT_ONCE)]
         for _, _, other in partners:
             yield _JOINED, self._record(own_key, side, values, other[1])
@@ -214,15 +223,14 @@ class StreamJoin(WindowOperator, RowOperator):
             for place, entry, other in partners:
                 if not other[2]:
                     other[2] = True
-                    self._matched[_key(place, entry)] = None
+                    self._matched[key_at(place, entry)] = None
         return bool(partners)
 
     def _halves(
         self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
-    ) -> Generator[tuple[int, Any], None, bool | None]:
-        """What a semi join emits at once; a record of the left side that waits for a partner goes
-        with the next watermark, because its partner would not find it again in a replay. Returns
-        whether the record has a partner; None: it is not kept."""
+    ) -> Joined:
+        """A record of a semi join that has waited for a partner goes with the next watermark,
+        because the partner, if it was replayed, would not find it again."""
         if side == LEFT:
             if next(self._partners(group, side, time, 1), None) is None:
                 return False
@@ -230,9 +238,8 @@ class StreamJoin(WindowOperator, RowOperator):
                 yield _JOINED, self._record(own_key, side, values, ())
             return None
         for place, entry, _ in [*self._partners(group, side, time, _AT_ONCE)]:
-            self._remove(place, entry)
-            self._undo.append((place, entry, False))
-            self._matched[_key(place, entry)] = None
+            self._take(place, entry)
+            (self._matched if self.how == "semi" else self._dropped)[key_at(place, entry)] = None
         # for ever, one is enough for all that come
         is_enough = self.bounds.gaps[RIGHT] == inf and (group, RIGHT, 0.0) in self._order
         return None if is_enough else True
@@ -242,7 +249,8 @@ class StreamJoin(WindowOperator, RowOperator):
             changed: dict[Key, Any] = dict(self._added)
             for key in self._matched:
                 record = changed[key] if key in changed else self.store.head(key)[0]
-                changed[key] = [*record[:2], True, *record[3:]] if self.how != "anti" else None
+                changed[key] = [*record[:2], True, *record[3:]]
+            changed |= self._dropped
             self.store.put_stored(changed)
             if self.store.is_open:
                 self.store.commit()
@@ -265,10 +273,12 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _drop(self) -> None:
         # Of the batch: the records that it has read and added, and as they are stored; the keys of
-        # those of whose first partner it has; and how the order was changed.
+        # those of whose first partner it has, and of those that it removes; and how the order was
+        # changed.
         self._records: dict[Key, Record] = {}
         self._added: dict[Key, Any] = {}
         self._matched: dict[Key, None] = {}
+        self._dropped: dict[Key, None] = {}
         self._undo: list[tuple[Place, Entry, bool]] = []
 
     # ---- watermarks ------------------------------------------------------------------------------
@@ -334,19 +344,19 @@ class StreamJoin(WindowOperator, RowOperator):
         if time == -inf or (time == inf and self.late is None):
             return made  # what has no limit may have partners in the next run
         over, is_changed = self._over(time), False
-        self.store.fetch(_key(place, entry) for place in over for entry in over[place])
+        self.store.fetch(key_at(place, entry) for place in over for entry in over[place])
         for place, entries in over.items():
             for entry in entries:
-                key = _key(place, entry)
+                key = key_at(place, entry)
                 at, values, had_partner, *own_key = self.store.get(key)
                 if time != inf and not self.bounds.is_over(place[1], at, time):
                     insort(self._order[place], entry)
                     self._expect(place, entry, at)
                     continue
                 self._latest = highest([self._latest, _time_after(time_of(at))])
-                if self._emits_alone[place[1]] and not had_partner:
-                    first = own_key[0] if own_key else values_of_key(place[0], self.width)
-                    made.append(self._row(first, place[1], values, self._nothing[1 - place[1]]))
+                first = own_key[0] if own_key else values_of_key(place[0], self.width)
+                if self._emits_later[place[1]] and not had_partner:
+                    made += self.last_rows(place, first, at, values)
                 self.store.remove(key)
                 is_changed = True
             self._expect_next(place)
@@ -354,6 +364,13 @@ class StreamJoin(WindowOperator, RowOperator):
             # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
+
+    def last_rows(
+        self, place: Place, own_key: Sequence[Any], at: Any, values: Any
+    ) -> Iterable[Sequence[Any]]:
+        """The rows of a record that had no partner, and for which none can come any more."""
+        if self._emits_alone[place[1]]:
+            yield self._row(own_key, place[1], values, self._nothing[1 - place[1]])
 
     def _over(self, time: Time) -> dict[Place, list[Entry]]:
         """The records that may be over at `time`, taken out of their orders."""
@@ -394,7 +411,7 @@ class StreamJoin(WindowOperator, RowOperator):
                 side, time = row[width], [self._now] if self.late is None else row[width + 1]
                 if self._makes_pairs or side == RIGHT:
                     for place, entries in self._near(group, side, time):
-                        keys.update((_key(place, entry), None) for entry in entries)
+                        keys.update((key_at(place, entry), None) for entry in entries)
             self.store.fetch(keys)
         self._announced = ()
 
@@ -420,7 +437,7 @@ class StreamJoin(WindowOperator, RowOperator):
                         yield place, entry, record
 
     def _records_at(self, place: Place, entries: Sequence[Entry]) -> list[Record]:
-        keys, records = [_key(place, entry) for entry in entries], self._records
+        keys, records = [key_at(place, entry) for entry in entries], self._records
         if missing := [key for key in keys if key not in records]:
             records.update(zip(missing, self.store.get_all(missing), strict=True))
         return [records[key] for key in keys]
@@ -429,15 +446,14 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _keep(self, group: Any, side: int, record: Record, own_key: Sequence[Any]) -> None:
         """Keep a record until the batch ends. Raises Unserialisable."""
-        is_emitted = self._emits_alone[side] or (self.how == "semi" and side == LEFT)
-        if is_emitted and not {*map(type, own_key)} <= _SAME:
+        if self._emits_later[side] and not {*map(type, own_key)} <= _SAME:
             record.append(list(own_key))
         stored = self.store.convert(record)
         place, entry = self._insert(group, side, record[0], self._next)
         self._next += 1
         self._undo.append((place, entry, True))
-        self._added[_key(place, entry)] = stored
-        self._records[_key(place, entry)] = record
+        self._added[key_at(place, entry)] = stored
+        self._records[key_at(place, entry)] = record
 
     def _insert(self, group: Any, side: int, time: Any, number: int) -> tuple[Place, Entry]:
         """Note in the order of its place that a record waits there. Raises StateMismatch."""
@@ -470,6 +486,11 @@ class StreamJoin(WindowOperator, RowOperator):
         elif (gap := self.bounds.gaps[place[1]]) is not None:
             self._due.expect((place, None), nextafter(order[0][0] + as_float(gap), inf))
 
+    def _take(self, place: Place, entry: Entry) -> None:
+        """Take a record out of its order in this batch."""
+        self._remove(place, entry)
+        self._undo.append((place, entry, False))
+
     def _remove(self, place: Place, entry: Entry) -> None:
         order = self._order[place]
         del order[bisect_left(order, entry)]
@@ -490,7 +511,7 @@ class StreamJoin(WindowOperator, RowOperator):
         return made
 
 
-def _key(place: Place, entry: Entry) -> Key:
+def key_at(place: Place, entry: Entry) -> Key:
     """Where a record is stored."""
     return (_WAITING, place[0], place[1], entry[1])
 
