@@ -342,6 +342,26 @@ class Anti(Semi):
     how = "anti"
 
 
+class AsOf(Joined):
+    """The right side is a table, whose versions move, too."""
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        changes = right.map(changed, fields=("user", "at", "name"))
+        table = changes.group_by("user").table(field="at", wait=False, **settings)
+        names = ("user", "at", "last", "name")
+        return left.join(table, as_of="at", late=DISORDER, how="left", fields=names)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        expected: Noted = Counter()
+        for user, at in self.left.clicks:
+            times = [click.at for click in self.right.clicks if click.user == user]
+            last = max((time for time in times if time <= at), default=None)
+            expected[user, at, last, None if last is None else user * 2] += 1
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
 def changed(click: Click) -> tuple[str, int, str]:
     return click.user, click.at, click.user * 2
 
@@ -381,7 +401,7 @@ class Broadcast(Tables):
 
 PROGRAMS: list[Callable[[int], Program]] = [
     *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed),
-    *(Joined, Outer, Until, Semi, Anti, Tables, Broadcast),
+    *(Joined, Outer, Until, Semi, Anti, AsOf, Tables, Broadcast),
 ]
 
 
