@@ -197,8 +197,8 @@ class AsOfJoin(StreamJoin):
     def _expect(self, place: Place, entry: Entry, time: Any) -> None:
         if place[1] == LEFT:
             super()._expect(place, entry, time)
-        else:
-            self._expect_old(place[0], self._order[place])
+        elif entry in (order := self._order[place])[:2]:
+            self._expect_old(place[0], order)
 
     def last_rows(
         self, place: Place, own_key: Sequence[Any], at: Any, values: Any

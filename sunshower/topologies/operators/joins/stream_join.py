@@ -472,12 +472,13 @@ class StreamJoin(WindowOperator, RowOperator):
         return place, entry
 
     def _expect(self, place: Place, entry: Entry, time: Any) -> None:
-        """Look at a record when it is over; if all of its place wait equally long, at the place."""
-        due = self.bounds.due(place[1], time)
-        if due != inf:
-            alone = entry if self.bounds.gaps[place[1]] is None else None
+        """Look at a record when it is over; if all of its place wait equally long, at the first."""
+        is_alone = self.bounds.gaps[place[1]] is None
+        if not is_alone and self._order[place][0] is not entry:
+            return
+        if (due := self.bounds.due(place[1], time)) != inf:
             # a watermark at that time does not end it
-            self._due.expect((place, alone), nextafter(due, inf))
+            self._due.expect((place, entry if is_alone else None), nextafter(due, inf))
 
     def _expect_next(self, place: Place) -> None:
         """Look at a place again when its first record is over, if all wait equally long."""
