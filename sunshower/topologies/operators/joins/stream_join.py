@@ -106,13 +106,14 @@ class JoinInput(RowOperator):
     def _with_interval(self, time: Time, row: Any) -> list[Time]:
         assert self.reader is not None
         assert self._interval is not None
+        interval = self._interval(row)
         try:
-            first, last = self._interval(row)
-        except (TypeError, ValueError) as error:
+            first, last = interval
+        except (TypeError, ValueError):
             raise BadEmit(
-                f"within: the function of a join returns (from, to), as in lambda record: "
-                f"(record.at, record.until): {error}"
-            ) from error
+                f"within: the function of the join returned {interval!r:.200}; it returns (from, "
+                "to), as in lambda record: (record.at, record.until)"
+            ) from None
         times = [time, self.reader.of_value(first), self.reader.of_value(last)]
         if is_before(times[1], time):
             raise BadEmit(

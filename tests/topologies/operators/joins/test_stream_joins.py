@@ -302,18 +302,26 @@ def test_a_join_without_a_limit_continues_in_the_next_run(
         assert [record[2] for record in found] == (["x", "z"] if state else [])
 
 
-def test_an_interval_that_begins_before_the_event_time_fails_its_record_alone() -> None:
+@pytest.mark.parametrize(
+    ("interval", "message"),
+    [
+        ((1, 9), "before the record's own event time"),
+        (5, "returned 5; it returns"),
+        ((5, None), "None is no event time"),
+    ],
+)
+def test_a_wrong_interval_fails_its_record_alone(interval: Any, message: str) -> None:
     topology = Topology("orders")
     retry = Retry(attempts=1, dead_letters=True)
     items = [Order("a", 5, "x"), Order("a", 1, "y")]
     orders = topology.spout("orders", Records(items, type=Order), retry=retry)
     payments = source(topology, Payment, [Payment("a", 3, 5)])
-    settings: Any = WITHIN | {"within": lambda _: (1, 9)}
+    settings: Any = WITHIN | {"within": lambda order: interval if order.at == 5 else (1, 9)}
     orders.join(payments, "order", late=9, **settings).shuffle().bolt("kept", Kept)
     orders.stream("dead_letters").shuffle().bolt("letters", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
     assert results["kept"] == [[("a", 1, "y", 3, 5)]]
-    assert "before the record's own event time" in str(results["letters"])
+    assert message in str(results["letters"])
 
 
 def test_intervals_of_datetimes_far_apart_and_without_length() -> None:
