@@ -17,8 +17,8 @@ from typing import Any, Literal
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.bounds import LEFT, RIGHT, Distance
 from sunshower.topologies.operators.joins.joined_streams import join_input
+from sunshower.topologies.operators.joins.partner_times import LEFT, RIGHT, Distance
 from sunshower.topologies.operators.joins.stream_join import (
     Entry,
     Joined,

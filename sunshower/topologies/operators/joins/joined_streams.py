@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.bounds import Age, Bounds, Distance, Interval
+from sunshower.topologies.operators.joins.partner_times import Age, Distance, Interval, PartnerTimes
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import (
@@ -155,7 +155,7 @@ def key_names(on: Sequence[str]) -> list[str]:
     return [f"key-{place}" for place in range(len(on))]
 
 
-def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) -> Bounds:
+def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) -> PartnerTimes:
     """Which records are partners. Raises TopologyError."""
     within: Any = settings.get("within")
     if "keep" in settings or "keep_s" in settings:
@@ -177,7 +177,7 @@ def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) ->
     return Distance(*pair)
 
 
-def _without_limit(settings: JoinSettings, how: str, where: str) -> Bounds:
+def _without_limit(settings: JoinSettings, how: str, where: str) -> PartnerTimes:
     name = "keep_s" if "keep_s" in settings else "keep"
     if wrong := [other for other in ("within", *_OF_EVENT_TIME) if other in settings]:
         raise TopologyError(

@@ -20,7 +20,13 @@ from typing import Any
 from sunshower.errors import BadEmit, StateMismatch, Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import keys_of_partial, values_of_key
-from sunshower.topologies.operators.joins.bounds import LEFT, RIGHT, Bounds, Distance, time_of
+from sunshower.topologies.operators.joins.partner_times import (
+    LEFT,
+    RIGHT,
+    Distance,
+    PartnerTimes,
+    time_of,
+)
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
@@ -50,9 +56,9 @@ _AT_ONCE = 1_000  # records that are read together
 _FORMER_AT_ONCE = 100  # entries of an earlier release that are changed by one write
 _FORMER_NAMES = ["by", "width", "_is_loaded", "_inherits", "_time", "late_records", "_late_now"]
 # (_WAITING, group, side, number): [time, other values, had a partner, values of the key if they are
-# not in it]. `time`: see Bounds.
+# not in it]. `time`: see PartnerTimes.
 Record = list[Any]
-Place = tuple[Any, int, float]  # group, side, and which of its orders: see Bounds.position
+Place = tuple[Any, int, float]  # group, side, and which of its orders: see PartnerTimes.position
 Entry = tuple[float, int]  # of an order: position, number
 Joined = Generator[tuple[int, Any], None, bool | None]
 
@@ -142,7 +148,7 @@ class StreamJoin(WindowOperator, RowOperator):
         store: KeyedStore,
         by: Sequence[str],
         out: Schema,
-        bounds: Bounds,
+        bounds: PartnerTimes,
         how: str,
         *,
         late: float | None,
@@ -324,7 +330,7 @@ class StreamJoin(WindowOperator, RowOperator):
                 sides = [[sides], []] if key[3] == LEFT else [[], [sides]]
             for side, records in enumerate(sides):
                 for time, values, had_partner, *own_key in records:
-                    first = own_key[0] if own_key else values_of_key(key[1], self.width)
+                    first = self._key_of(key[1], own_key)
                     self._keep(key[1], side, [time, values, had_partner], first)
             self.store.remove(key)
         self.flush()
@@ -355,7 +361,7 @@ class StreamJoin(WindowOperator, RowOperator):
                     self._expect(place, entry, at)
                     continue
                 self._latest = highest([self._latest, _time_after(time_of(at))])
-                first = own_key[0] if own_key else values_of_key(place[0], self.width)
+                first = self._key_of(place[0], own_key)
                 if self._emits_later[place[1]] and not had_partner:
                     made += self.last_rows(place, first, at, values)
                 self.store.remove(key)
@@ -392,10 +398,11 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _made_ready(self) -> list[Sequence[Any]]:
         """The rows of the records of a semi join that have a partner now."""
-        keys, self._ready = [*self._ready], {}
+        keys: list[Any] = [*self._ready]
+        self._ready = {}
         made = list[Sequence[Any]]()
         for key, (_, values, _, *own_key) in zip(keys, self.store.get_all(keys), strict=True):
-            first = own_key[0] if own_key else values_of_key(key[1], self.width)  # type: ignore[index]
+            first = self._key_of(key[1], own_key)
             made.append(self._row(first, LEFT, values, ()))
         self.store.put_stored(dict.fromkeys(keys))
         return made
@@ -500,6 +507,10 @@ class StreamJoin(WindowOperator, RowOperator):
             del self._order[place]
 
     # ---- rows ------------------------------------------------------------------------------------
+
+    def _key_of(self, group: Any, own_key: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        """The values of the key of a record; `own_key`: as they are stored, if they are."""
+        return own_key[0] if own_key else values_of_key(group, self.width)
 
     def _row(
         self, key: Sequence[Any], side: int, own: Sequence[Any], other: Sequence[Any]

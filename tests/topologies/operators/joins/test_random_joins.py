@@ -231,10 +231,8 @@ def records_of(
         else:
             is_removal = has_removals and draw.random() < 0.2
             right.append(Right(key, None if is_removal else number, at))
-    queues = [
-        sorted(side, key=lambda record: record.at + draw.random() * LATE)  # type: ignore[attr-defined]
-        for side in (left, right)
-    ]
+    sides: list[list[Any]] = [left, right]
+    queues = [sorted(side, key=lambda record: record.at + draw.random() * LATE) for side in sides]
     merged = list[tuple[int, Any]]()
     while any(queues):
         side = draw.choice([n for n in (0, 1) if queues[n]])

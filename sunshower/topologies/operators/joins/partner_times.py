@@ -27,7 +27,7 @@ from sunshower.topologies.operators.windows.event_times import (
 LEFT, RIGHT = 0, 1
 
 
-class Bounds:
+class PartnerTimes:
     """Decides which records are partners. A `time` is what a row has in its field of that name: an
     event time; of a left record of an Interval [event time, from, to]; of an Age [Unix time].
 
@@ -70,7 +70,7 @@ class Bounds:
         return as_float(time[2]) if gap is None else as_float(time_of(time)) + as_float(gap)
 
 
-class Distance(Bounds):
+class Distance(PartnerTimes):
     """Partners on the right are at most `before` earlier and `after` later than a left record."""
 
     def __init__(self, before: Any, after: Any) -> None:
@@ -94,7 +94,7 @@ class Distance(Bounds):
         return excess(left, right, after) <= 0 and excess(right, left, before) <= 0
 
 
-class Interval(Bounds):
+class Interval(PartnerTimes):
     """A left record has its partners from one time to another one, both included, which are not
     before its own. Left records wait by the powers of two that their intervals fit in, so those
     that contain a time are near each other."""
@@ -127,7 +127,7 @@ class Interval(Bounds):
         return not is_before(right, left[1]) and not is_before(left[2], right)
 
 
-class Age(Bounds):
+class Age(PartnerTimes):
     """All records are partners. Each waits for `keep_s` of the clock; inf: for ever."""
 
     def __init__(self, keep_s: float) -> None:
