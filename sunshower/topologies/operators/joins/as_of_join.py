@@ -132,20 +132,23 @@ class AsOfJoin(StreamJoin):
         place = group, RIGHT, 0.0
         position = as_float(time)
         order = self._order.get(place, ())
-        if is_before(time, self._time):
-            if bisect_right(order, (position, inf)) < bisect_left(
-                order, (as_float(self._time), -1)
-            ):
-                return None  # a later one has replaced it, before the watermark
-            self._late_now.append((1, minus(self._time, time)))
+        is_late = is_before(time, self._time)
         entries = order[bisect_left(order, (position, -1)) : bisect_right(order, (position, inf))]
+        if is_late and bisect_right(order, (position, inf)) < self._before(order, self._time):
+            return None  # a later one has replaced it, before the watermark
         for entry, other in zip(entries, self._records_at(place, entries), strict=True):
             if exact(other[0]) == exact(time):
                 if self._text(other[1]) >= self._text(values):
                     return None
                 self._take(place, entry)
                 self._dropped[key_at(place, entry)] = None
+        if is_late:
+            self._late_now.append((1, minus(self._time, time)))
         return False
+
+    def _before(self, order: Sequence[Entry], time: Time) -> int:
+        """How many records of an order are surely before a time."""
+        return bisect_left(order, (as_float(time), -1))
 
     def _text(self, values: Any) -> str:
         return repr(self.store.convert(values))
@@ -171,7 +174,7 @@ class AsOfJoin(StreamJoin):
         place = group, RIGHT, 0.0
         order = self._order.get(place, [])
         # equal floats are not compared exactly: it is enough that they go later
-        count = max(bisect_left(order, (as_float(time), -1)) - 1, 0)
+        count = max(self._before(order, time) - 1, 0)
         while count < len(order) and self._is_too_old(order[count]) < as_float(time):
             count += 1
         self.store.put_stored({key_at(place, entry): None for entry in order[:count]})

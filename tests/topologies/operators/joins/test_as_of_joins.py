@@ -99,6 +99,20 @@ def test_versions_and_the_time_are_there_in_the_next_run(tmp_path: Path) -> None
     assert late == [("c", None)]
 
 
+def test_a_table_that_is_read_again_has_no_late_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = SqliteState(tmp_path / "prices.db")
+    for orders in ([Order("a", 45, "x")], []):
+        topology = Topology("orders")
+        table = source(topology, Price, PRICES).group_by("item").table(**TABLE, state=state)
+        found = source(topology, Order, orders).join(table, "item", fields=FIELDS, as_of="at")
+        found.shuffle().bolt("kept", Kept)
+        done = run_inline(topology.graph(), clock=ManualClock())
+        assert done.snapshot.component("table-as-of").late == 0
+    assert not caplog.messages
+
+
 def test_only_the_last_version_before_the_watermark_is_kept(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "prices.db")
     prices = [Price("x", at, at) for at in range(40)]
