@@ -195,6 +195,13 @@ class _Senders:
                 "give it a window without field="
             )
         for stage in self.stages:
+            operator = self._components[stage].implementation.window.operator
+            if fields and not operator.has_times:
+                raise TopologyError(
+                    f"{where}: it is downstream of {operator.word} {stage!r} without a limit, "
+                    "whose records may be of any event time; give that join field= and within=, or "
+                    "aggregate without a window of event time"
+                )
             for known in self._components[stage].implementation.window.fields:
                 for field in fields if known is not None else ():
                     if known.unit and field.unit and known.unit != field.unit:
