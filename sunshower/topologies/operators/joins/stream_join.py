@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
 from math import inf, nextafter
 from types import NoneType
 from typing import Any
@@ -41,7 +42,9 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     length_of,
+    lowest,
     minus,
+    plus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
@@ -300,6 +303,8 @@ class StreamJoin(WindowOperator, RowOperator):
         self._order: dict[Place, list[Entry]] = {}
         self._reaches: dict[float, None] = {}  # the orders of the left side
         self._due = DueTimes()  # of places; of records that say themselves when they are over
+        # if left records say when they are over: a heap of (time, number, place, entry)
+        self._lefts: list[tuple[Time, int, Place, Entry]] = []
         self._ready: dict[Key, None] = {}  # of a semi join: what the next watermark brings
         self._next = 0  # the number of the next record
         self._former: list[Key] = []  # what an earlier release has stored
@@ -345,6 +350,35 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def end_of(self, time: Time) -> Time:
         return _time_after(time)
+
+    def front(self, time: Time) -> Time:
+        """The lowest time that either record of a later pair may have."""
+        if self.late is None:
+            return self._reached.time(0, keep=True)
+        if (gap := self._longest) is not None:
+            return minus(time, gap)
+        while self._lefts and not self._waits(*self._lefts[0][2:]):
+            heappop(self._lefts)
+        return lowest([time, self._lefts[0][0]]) if self._lefts else time
+
+    def closing_time(self, newest: Time) -> Time:
+        if (gap := self._longest) is not None:
+            return _time_after(plus(newest, gap))
+        return _time_after(highest([newest, self._due.last]))
+
+    @property
+    def _longest(self) -> Time | None:
+        """How long records wait at most; None: left records say it."""
+        later, earlier = self.bounds.gaps
+        return None if later is None or earlier is None else highest([later, earlier])
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._ready) or self._due.first < inf
+
+    @property
+    def has_times(self) -> bool:
+        return self.late is not None
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         made = self._made_ready()
@@ -477,7 +511,14 @@ class StreamJoin(WindowOperator, RowOperator):
         place, entry = (group, side, reach), (position, number)
         insort(self._order.setdefault(place, []), entry)
         self._expect(place, entry, time)
+        if side == LEFT and self.bounds.gaps[LEFT] is None:
+            heappush(self._lefts, (time[0], number, place, entry))
         return place, entry
+
+    def _waits(self, place: Place, entry: Entry) -> bool:
+        order = self._order.get(place, [])
+        first = bisect_left(order, entry)
+        return order[first : first + 1] == [entry]
 
     def _expect(self, place: Place, entry: Entry, time: Any) -> None:
         """Look at a record when it is over; if all of its place wait equally long, at the first."""

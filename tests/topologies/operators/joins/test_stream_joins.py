@@ -459,24 +459,6 @@ SECOND = tumbling(seconds=1, field="at")
         ),
         (join(fields=Strict, how="left"), RecordMismatch, "Strict.on is float, and it is None"),
         (
-            lambda s: join()(s).join(
-                s.parcels,
-                "cents",
-                other_on="number",
-                field="at",
-                within=1,
-                name="more",
-                fields=("cents", "a", "b", "c", "d", "e"),
-            ),
-            TopologyError,
-            "join 'more': it is downstream of join 'join', whose records leave after",
-        ),
-        (
-            lambda s: join()(s).window(SECOND, count()),
-            TopologyError,
-            "window 'windows': it is downstream of join 'join'",
-        ),
-        (
             lambda s: s.orders.join(
                 s.payments.map(paid_of), "order", field="at", within=1, fields=tuple("abcdefg")
             ),
