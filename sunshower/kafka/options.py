@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
+from types import NoneType
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
-from sunshower.errors import ConfigError, user_errors
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
@@ -20,6 +21,7 @@ from sunshower.kafka.partitions.ports import (
     SETTLES_S,
     Committed,
     Directory,
+    Interceptor,
     Offsets,
     Partition,
     PartitionSharing,
@@ -28,11 +30,13 @@ from sunshower.kafka.partitions.ports import (
 from sunshower.topologies.components import Context
 
 _DIRECTORY_S = 5.0  # the time limit of metadata requests
+_JOIN_EVERY_S = 3.0  # while the group has another member of the same name
 
 
 # ---- broker group --------------------------------------------------------------------------------
-# librdkafka finds the coordinator, joins, assigns if it leads the group (range, round robin, or
-# cooperative sticky), sends heartbeats, and calls back on changes while it is polled.
+# librdkafka finds the coordinator, joins, sends heartbeats, and calls back on changes while it is
+# polled. In the classic protocol the member that leads the group assigns (range, round robin, or
+# cooperative sticky); in the new one, of KIP-848, the coordinator (uniform, range).
 
 
 class BrokerGroup(PartitionSharing):
@@ -49,11 +53,12 @@ class BrokerGroup(PartitionSharing):
         self._reader, self._clock = reader, reader.context.clock
         self._look_s = 0.0  # the time of the next lookup of the pattern
         self._topics: list[str] = []  # the client's subscription
-        self._client, consumer = reader.consumer.client, reader.consumer
+        self._consumer = consumer = reader.consumer
         consumer.grouped = True
-        consumer.eager = "cooperative" not in consumer.strategy
+        consumer.eager = consumer.rebalances_eagerly
         self._owner: RebalanceListener | None = None
         self._error: BaseException | None = None
+        self._join_s = 0.0  # before it no other client is tried, after a fatal error
         self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
 
     @property
@@ -64,8 +69,10 @@ class BrokerGroup(PartitionSharing):
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
-            self._client.unsubscribe()
+            self._consumer.client.unsubscribe()
             raise error
+        if self._consumer.fatal is not None:
+            self._begin_anew()
         subscription = self._reader.subscription
         is_named = subscription.pattern is None
         if (self._topics and is_named) or self._clock.now() < self._look_s:
@@ -76,15 +83,38 @@ class BrokerGroup(PartitionSharing):
             self._owner, self._topics = owner, topics
             self._subscribe(topics)
 
+    def _begin_anew(self) -> None:
+        """The client has ended. With the instance id of a member that has died, a new one joins
+        when the group has removed that member: raise KafkaUnreachable until then."""
+        from confluent_kafka import KafkaError as ClientError
+
+        consumer, now = self._consumer, self._clock.now()
+        why, unreleased = consumer.fatal.str(), ClientError(ClientError.UNRELEASED_INSTANCE_ID)
+        held = f"group {consumer.group!r} has a member with the group.instance.id"
+        if unreleased.str() not in why:  # the code is in the text only
+            raise KafkaError(
+                f"{held} {consumer.instance!r}, and this one has ended: give each program an id of "
+                f"its own ({why})"
+            )
+        if now >= self._join_s:
+            self._join_s = now + _JOIN_EVERY_S
+            consumer.renew()
+            self._topics, self._look_s = [], 0.0
+        raise KafkaUnreachable(
+            f"{held} {consumer.instance!r}. If it has died, the group removes it at the end of its "
+            "session (45 s, unless group.consumer.session.timeout.ms of the brokers differs), and "
+            "this one joins; if it runs, give this program another id"
+        )
+
     def refresh(self) -> None:
         self._look_s = 0.0
 
     def _subscribe(self, topics: list[str]) -> None:
         if not topics:
-            self._client.unsubscribe()
+            self._consumer.client.unsubscribe()
             self._assigned_s = self._clock.now()
         else:
-            self._client.subscribe(
+            self._consumer.client.subscribe(
                 topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
@@ -259,6 +289,7 @@ _RULES: dict[str, Rule] = {
     "uncommitted_max": COUNT,
     "refresh_s": SECONDS,
     "refetch": FLAG,
+    "interceptor": Instance((Interceptor, NoneType), "an instance of an Interceptor"),
     "listener": Instance((RebalanceListener,), "an instance of a RebalanceListener"),
     "directory": FUNCTION,
     "sharing": FUNCTION,
@@ -292,6 +323,8 @@ class KafkaOptions:
     refetch: bool = False
     #: Called with the partitions that a task gets and loses.
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
+    #: Called with the messages that a task reads, and with the offsets that it commits.
+    interceptor: Interceptor | None = None
     #: Finds topics and partitions; called with the settings.
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata
     #: Assigns partitions to tasks.

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
 
 from sunshower.clock import ManualClock
+from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.options import BrokerGroup
 from tests.kafka.groups import Topics, reader_context
@@ -16,13 +18,16 @@ from tests.kafka.groups import Topics, reader_context
 class Client:
     """A consumer and its client in one; records the subscriptions."""
 
-    strategy = "range"
+    group, instance = "g", "shop-0"
+    rebalances_eagerly = True
 
     memberid: Callable[[], str | None]
     revoked: Callable[..., None]
 
     def __init__(self) -> None:
         self.client = self
+        self.fatal: Any = None
+        self.renewed = 0
         self.subscriptions: list[list[str]] = []
         self.calls: dict[str, Callable[..., None]] = {}
 
@@ -32,6 +37,10 @@ class Client:
 
     def unsubscribe(self) -> None:
         self.subscriptions.append([])
+
+    def renew(self) -> None:
+        self.fatal = None
+        self.renewed += 1
 
 
 def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: ManualClock) -> Any:
@@ -75,6 +84,42 @@ def test_the_topics_of_a_pattern_without_a_match_are_not_listed_at_every_look() 
     for _ in range(5):
         look()
     assert (client.subscriptions, len(asked)) == ([], 1)
+
+
+def fatal(code: int) -> ClientError:
+    """A fatal error as the client returns it: the code of the broker is in the text only."""
+    return ClientError(ClientError._FATAL, f"Fatal error: {ClientError(code).str()}: …")
+
+
+def test_a_member_that_another_one_of_its_name_has_replaced_raises_until_it_is_ended() -> None:
+    client, clock = Client(), ManualClock()
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    client.fatal = fatal(ClientError.FENCED_INSTANCE_ID)
+    for _ in range(2):
+        clock.advance(100.0)
+        with pytest.raises(KafkaError, match=r"'shop-0'.* an id of its own") as caught:
+            look()
+        assert not isinstance(caught.value, KafkaUnreachable)
+    assert not client.renewed
+
+
+def test_a_member_waits_for_another_one_of_its_name_and_joins_with_a_new_client() -> None:
+    client, clock = Client(), ManualClock()
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    for renewed in (1, 2):
+        client.fatal = fatal(ClientError.UNRELEASED_INSTANCE_ID)
+        with pytest.raises(KafkaUnreachable, match="at the end of its session"):
+            look()
+        assert client.renewed == renewed
+        look()
+        assert client.subscriptions == [["a"]] * (renewed + 1)
+        client.fatal = fatal(ClientError.UNRELEASED_INSTANCE_ID)
+        with pytest.raises(KafkaUnreachable):
+            look()
+        assert client.renewed == renewed, "not at every look"
+        clock.advance(10.0)
 
 
 def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
