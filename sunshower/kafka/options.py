@@ -58,6 +58,8 @@ class BrokerGroup(PartitionSharing):
         consumer.eager = consumer.rebalances_eagerly
         self._owner: RebalanceListener | None = None
         self._error: BaseException | None = None
+        self._looked_s = self._clock.now()  # the time of the last look
+        self._was_silent = False  # so long that the client has left the group
         self._join_s = 0.0  # before it no other client is tried, after a fatal error
         self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
 
@@ -66,6 +68,9 @@ class BrokerGroup(PartitionSharing):
         return self._clock.now() - self._assigned_s >= SETTLES_S
 
     def look(self, owner: RebalanceListener) -> None:
+        now = self._clock.now()
+        self._was_silent = now - self._looked_s >= self._consumer.max_poll_s
+        self._looked_s = now
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
@@ -75,7 +80,7 @@ class BrokerGroup(PartitionSharing):
             self._begin_anew()
         subscription = self._reader.subscription
         is_named = subscription.pattern is None
-        if (self._topics and is_named) or self._clock.now() < self._look_s:
+        if (self._topics and is_named) or now < self._look_s:
             return
         topics = sorted(subscription.names(self._reader.directory))
         self._look_s = self._clock.now() + self._reader.refresh_s
@@ -134,9 +139,9 @@ class BrokerGroup(PartitionSharing):
             self._error = error
 
     def _revoked(self, client: Any, partitions: list[Any]) -> None:
-        # A rebalance that began before the group expelled this member is served after it; an
-        # expelled member has no id, and others may read its partitions already.
-        self._give_back(partitions, lost=not client.memberid())
+        # A rebalance that began before the group expelled this member is served after it, and
+        # others may read its partitions already. In the classic protocol such a member has no id.
+        self._give_back(partitions, lost=self._was_silent or not client.memberid())
 
     def _lost(self, client: Any, partitions: list[Any]) -> None:
         self._give_back(partitions, lost=True)

@@ -216,6 +216,7 @@ class Consumer:
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
         strategy = str(settings.get("partition.assignment.strategy") or "range,roundrobin")
         self.rebalances_eagerly = not is_new_protocol(settings) and "cooperative" not in strategy
+        self.max_poll_s = float(settings.get("max.poll.interval.ms", 300_000)) / 1000
         self.instance = str(settings.get("group.instance.id") or "")
         # Called while the client is polled, with the outcome of an asynchronous commit.
         self.on_commit: Callable[[Any, list[Any]], None] | None = None

@@ -20,6 +20,7 @@ class Client:
 
     group, instance = "g", "shop-0"
     rebalances_eagerly = True
+    max_poll_s = 300.0
 
     memberid: Callable[[], str | None]
     revoked: Callable[..., None]
@@ -131,14 +132,20 @@ def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
     assert client.subscriptions == [["a", "b"]]
 
 
-@pytest.mark.parametrize(("member_id", "lost"), [("m-1", False), ("", True), (None, True)])
+@pytest.mark.parametrize(
+    ("member_id", "silent_s", "lost"),
+    [("m-1", 299.0, False), ("", 1.0, True), (None, 1.0, True), ("m-1", 300.0, True)],
+)
 def test_partitions_are_lost_to_a_member_that_the_group_has_expelled(
-    member_id: str | None, lost: bool
+    member_id: str | None, silent_s: float, lost: bool
 ) -> None:
-    client, revoked = Client(), list[bool]()
+    client, revoked, clock = Client(), list[bool](), ManualClock()
     client.memberid = lambda: member_id
     client.revoked = lambda _, *, lost: revoked.append(lost)
-    member(client, TopicSubscription(topics=("a",)), Topics(), ManualClock())()
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    clock.advance(silent_s)
+    look()
     client.calls["on_revoke"](client, [])
     client.calls["on_lost"](client, [])
     assert revoked == [lost, True]
