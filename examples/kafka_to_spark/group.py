@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet
 from pyspark.sql import DataFrame
-from sales import FOLDER, HOUR_MS, KAFKA, LATE_MS, PAGES, RATES, TOPIC
+from sales import FOLDER, HOUR_MS, KAFKA, LATE_MS, PAGES, RATES, TOPIC, dead
 
-from sunshower import KafkaSpout, Topology
+from sunshower import KafkaBolt, KafkaSpout, Retry, Topology
 from sunshower.kafka import ByZooKeeperGroup, KafkaOptions, PlainOffsets, Received
 from sunshower.spark_integration import BatchInfo, LocalSpark, SparkBatchBolt, parquet, spark
 
@@ -74,7 +74,10 @@ def receiver(
     step = spark(categorised, tables={"pages": PAGES}, where=LocalSpark())
     bolt = SparkBatchBolt(step.write(parquet(str(folder))), rows_max=rows)
     topology = Topology("kafka-group-to-spark", workers=2)
-    topology.spout("sales", source, parallelism=2).shuffle().bolt("spark", bolt)
+    sales = topology.spout("sales", source, parallelism=2, retry=Retry(dead_letters=True))
+    sales.shuffle().bolt("spark", bolt)
+    letters = KafkaBolt.dead_letters({"bootstrap.servers": kafka}, dead(topic))
+    sales.stream("dead_letters").shuffle().bolt("letters", letters)
     return topology
 
 

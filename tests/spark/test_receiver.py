@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 EXAMPLE = ROOT / "examples/kafka_to_spark"
+NAMES = ("group", "sales")
 EACH = 300
 WITHIN_S = 150.0
 
@@ -40,14 +41,18 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(EXAMPLE)
-    for name in ("group", "sales"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The modules of the example, sent to the workers as `sunshower run` sends them."""
     require_spark()
-    yield import_module("group"), import_module("sales")
-    for name in ("group", "sales"):
-        sys.modules.pop(name, None)
+    from sunshower.actors.shipping import ship
+
+    monkeypatch.syspath_prepend(EXAMPLE)
+    modules = [import_module(name) for name in NAMES]
+    ship(modules)
+    yield modules
+    ship(())
+    for name in NAMES:
+        del sys.modules[name]
 
 
 def kill_java_of_spark(others: set[psutil.Process]) -> bool:
@@ -63,7 +68,7 @@ def kill_java_of_spark(others: set[psutil.Process]) -> bool:
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # Spark starts three times
 def test_no_sale_is_missing_when_members_and_spark_are_killed(
-    ray_cluster: RayCluster, kafka: Kafka, zookeeper: ZooKeeper, tmp_path: Path, example: Any
+    ray_cluster: RayCluster, kafka: Kafka, zookeeper: ZooKeeper, tmp_path: Path, example: list[Any]
 ) -> None:
     """Spark: org/apache/spark/streaming/kafka/KafkaInputDStream.scala."""
     group, sales = example
@@ -78,13 +83,15 @@ def test_no_sale_is_missing_when_members_and_spark_are_killed(
         rows = group.rows_of(folder).values()
         return {tuple(row[name] for name in sales.COLUMNS) for row in rows}
 
-    def has_all() -> bool:
-        return written() == {*sales.plain(kafka.bootstrap, topic)[0]}
-
     with (
         closing(ZooKeeperTree(zookeeper.connect)) as tree,
         submitted(ray_cluster, made, layout=Layout.PACK) as run,
     ):
+
+        def has_all() -> bool:
+            run.snapshot()  # raises if the topology has failed
+            return written() == {*sales.plain(kafka.bootstrap, topic)[0]}
+
         home = f"/consumers/spark-{topic}"
         until(lambda: written() and len(tree.children(f"{home}/ids")) == 2)
         of_spark = worker_of(run, "spark")
