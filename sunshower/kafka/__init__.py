@@ -28,13 +28,13 @@ from sunshower.kafka.formats import MessagePack as MessagePack
 from sunshower.kafka.formats import Protobuf as Protobuf
 from sunshower.kafka.formats import Text as Text
 from sunshower.kafka.options import Guarantee as Guarantee
+from sunshower.kafka.options import Interceptor as Interceptor
 from sunshower.kafka.options import KafkaOptions as KafkaOptions
 from sunshower.kafka.options import by_broker_group as by_broker_group
 from sunshower.kafka.options import by_index as by_index
 from sunshower.kafka.options import by_metadata as by_metadata
 from sunshower.kafka.options import in_kafka as in_kafka
 from sunshower.kafka.partitions.ports import Committed as Committed
-from sunshower.kafka.partitions.ports import Interceptor as Interceptor
 from sunshower.kafka.partitions.ports import Partition as Partition
 from sunshower.kafka.partitions.ports import RebalanceListener as RebalanceListener
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt as KafkaBolt

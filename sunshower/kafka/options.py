@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
+from sunshower.kafka.consuming.decoding import Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
@@ -21,7 +22,6 @@ from sunshower.kafka.partitions.ports import (
     SETTLES_S,
     Committed,
     Directory,
-    Interceptor,
     Offsets,
     Partition,
     PartitionSharing,
@@ -280,6 +280,26 @@ def nowhere(_: ReaderContext) -> Offsets:
     return _Nowhere()
 
 
+class Interceptor:
+    """Sees what a task reads and commits, to trace or count it. Subclass it, and give an instance
+    in `KafkaOptions(interceptor=…)`; each task has a copy, and calls it in its own thread.
+
+    It cannot change messages, which is what `translate` is for. An exception is logged, and does
+    not stop the task.
+    Kafka: org.apache.kafka.clients.consumer.ConsumerInterceptor
+    """
+
+    def on_consume(self, messages: Sequence[Received]) -> None:
+        """Called with messages that were read, before their records are emitted. Their keys and
+        values are bytes, also where these cannot be decoded. A message that fails is replayed from
+        memory without another call; one that is read again, as after a restart, has another."""
+
+    def on_commit(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Called after these offsets are stored, whatever the `store`: each is the next one to
+        read. Also for the last commit of partitions that are given back, and of a task that is
+        closed; not if there was no answer by then."""
+
+
 FIRST = Instance(
     (StartPosition, StartTime),
     "one of StartPosition, such as StartPosition.EARLIEST, or StartTime(timestamp_ms)",
@@ -315,11 +335,12 @@ class KafkaOptions:
     first: Where = StartPosition.UNCOMMITTED_EARLIEST
     #: Offsets that are farther behind the end are skipped and reported. Storm: maxOffsetBehind
     behind_max: int | None = None
-    #: Time between two commits. Storm: offsetCommitPeriodMs, 30 s
+    #: Time between two commits. Storm: stateUpdateIntervalMs, 2 s, later offsetCommitPeriodMs, 30 s
     commit_s: float = 1.0
     #: Offsets of a partition that are read and not committed. Storm: maxUncommittedOffsets
     uncommitted_max: int = 10_000_000
-    #: Time between two lookups of partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
+    #: Time between two lookups of partitions and topics. Storm: refreshFreqSecs, 60 s, later
+    #: partitionRefreshPeriodMs, 2 s
     refresh_s: float = 30.0
     #: Whether failed records are read from Kafka again, as in Storm, instead of being kept in
     #: memory until their ack. A record that retention or compaction has deleted meanwhile becomes a

@@ -44,10 +44,9 @@ from sunshower.kafka.consuming.start_position import (
     writer,
 )
 from sunshower.kafka.consuming.subscription import TopicWatch
-from sunshower.kafka.options import Guarantee, KafkaOptions
+from sunshower.kafka.options import Guarantee, Interceptor, KafkaOptions
 from sunshower.kafka.partitions.ports import (
     Committed,
-    Interceptor,
     Offsets,
     Partition,
     RebalanceListener,

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sunshower.clock import Clock
 from sunshower.errors import KafkaUnreachable, NotAuthorised, StoreError, StoreForbidden
-
-if TYPE_CHECKING:
-    from sunshower.kafka.consuming.decoding import Received
 
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -124,26 +121,6 @@ class RebalanceListener:
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Called when these are read no more; all that is processed of them is committed, unless
         they are `lost`: then another task or process may read them already."""
-
-
-class Interceptor:
-    """Sees what a task reads and commits, to trace or count it. Subclass it, and give an instance
-    in `KafkaOptions(interceptor=…)`; each task has a copy, and calls it in its own thread.
-
-    It cannot change messages, which is what `translate` is for. An exception is logged, and does
-    not stop the task.
-    Kafka: org.apache.kafka.clients.consumer.ConsumerInterceptor
-    """
-
-    def on_consume(self, messages: Sequence[Received]) -> None:
-        """Called with messages that were read, before their records are emitted. Their keys and
-        values are bytes, also where these cannot be decoded. A message that fails is replayed from
-        memory without another call; one that is read again, as after a restart, has another."""
-
-    def on_commit(self, offsets: Mapping[Partition, Committed]) -> None:
-        """Called after these offsets are stored, whatever the `store`: each is the next one to
-        read. Also for the last commit of partitions that are given back, and of a task that is
-        closed; not if there was no answer by then."""
 
 
 class PartitionSharing(ABC):

@@ -20,11 +20,10 @@ from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.partition_reader import Wanted
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.options import Interceptor, KafkaOptions, by_broker_group
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import (
     Committed,
-    Interceptor,
     Partition,
     RebalanceListener,
 )

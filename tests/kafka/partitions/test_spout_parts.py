@@ -14,10 +14,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised, StaleGeneration
 from sunshower.kafka.consuming.decoding import MessageBatch, Received
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.options import Guarantee
+from sunshower.kafka.options import Guarantee, Interceptor
 from sunshower.kafka.partitions.ports import (
     Committed,
-    Interceptor,
     Partition,
     RebalanceListener,
 )
