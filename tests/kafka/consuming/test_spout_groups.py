@@ -395,3 +395,18 @@ def test_a_static_member_keeps_its_partitions_and_waits_for_a_killed_one_of_its_
             step_both(first, third, lambda: partition_count(first) == partition_count(third) == 2)
             send(40)
             step_both(first, third, lambda: {*numbers(first, third)} == {*range(80)})
+
+
+@pytest.mark.long
+def test_a_static_member_of_the_classic_protocol_is_replaced_by_a_program_of_its_name(
+    kafka: Kafka,
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    base = {**settings(kafka), "group.instance.id": "same"}
+    with running(topology(member(topic, base))) as first:
+        first.until(lambda: partition_count(first) == 1)
+        with running(topology(member(topic, base))) as second:
+            step_both(first, second, lambda: any("'same-0'" in text for text in first.errors()))
+            fill(kafka.bootstrap, topic, [b"1"])
+            second.until(lambda: numbers(second) == [1])
+            assert "give each program an id of its own" in first.errors()[0]
