@@ -30,6 +30,7 @@ from sunshower.kafka.partitions.ports import (
 from sunshower.topologies.components import Context
 
 _DIRECTORY_S = 5.0  # the time limit of metadata requests
+_HEARTBEATS_S = 10.0  # two of the brokers' usual heartbeats in the new protocol
 _JOIN_EVERY_S = 3.0  # while the group has another member of the same name
 
 
@@ -125,6 +126,13 @@ class BrokerGroup(PartitionSharing):
                 on_revoke=self._revoked,
                 on_lost=self._lost,
             )
+            self._note_division()
+
+    def _note_division(self) -> None:
+        """Wait for an assignment. The new protocol calls nothing for a member without partitions:
+        it counts as one if some heartbeats have brought none."""
+        is_new = self._consumer.in_new_protocol
+        self._assigned_s = self._clock.now() + _HEARTBEATS_S if is_new else inf
 
     def leave(self, owner: RebalanceListener) -> None:
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
@@ -147,7 +155,7 @@ class BrokerGroup(PartitionSharing):
         self._give_back(partitions, lost=True)
 
     def _give_back(self, partitions: list[Any], *, lost: bool) -> None:
-        self._assigned_s = inf
+        self._note_division()
         if self._owner is None:
             return
         try:
@@ -291,8 +299,8 @@ class Interceptor:
 
     def on_consume(self, messages: Sequence[Received]) -> None:
         """Called with messages that were read, before their records are emitted. Their keys and
-        values are bytes, also where these cannot be decoded. A message that fails is replayed from
-        memory without another call; one that is read again, as after a restart, has another."""
+        values are bytes, also where these cannot be decoded. A message that fails is replayed
+        without another call; one that is read again after a restart has another."""
 
     def on_commit(self, offsets: Mapping[Partition, Committed]) -> None:
         """Called after these offsets are stored, whatever the `store`: each is the next one to

@@ -469,7 +469,7 @@ class KafkaSpout(LogSpout[Any]):
         except user_errors():  # a dependency is unavailable: emit none of these
             reader.put_back(taken, before)
             raise
-        if (interceptor := self.options.interceptor) and batch.messages:
+        if (interceptor := self.options.interceptor) is not None and batch.messages:
             intercept(interceptor.on_consume, self._received.records(batch)[0])
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:

@@ -215,14 +215,15 @@ class Consumer:
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
         strategy = str(settings.get("partition.assignment.strategy") or "range,roundrobin")
-        self.rebalances_eagerly = not is_new_protocol(settings) and "cooperative" not in strategy
-        self.max_poll_s = float(settings.get("max.poll.interval.ms", 300_000)) / 1000
+        self.in_new_protocol = is_new_protocol(settings)
+        self.rebalances_eagerly = not self.in_new_protocol and "cooperative" not in strategy
         self.instance = str(settings.get("group.instance.id") or "")
         # Called while the client is polled, with the outcome of an asynchronous commit.
         self.on_commit: Callable[[Any, list[Any]], None] | None = None
         self._wake: Callable[[], None] | None = None
         self._end_arrivals: finalize[[], Consumer] | None = None
         self._new_client()
+        self.max_poll_s = float(settings.get("max.poll.interval.ms", 300_000)) / 1000
 
     def _new_client(self) -> None:
         usual: dict[str, Any] = {

@@ -255,9 +255,9 @@ class Committer:
 
     def report(self) -> None:
         """Tell the interceptor what has been stored since the last call."""
-        while self._answered:
+        while self._interceptor is not None and self._answered:
             write, offsets = self._answered.popleft()
-            if self._interceptor and not write.cancelled() and write.exception() is None:
+            if not write.cancelled() and write.exception() is None:
                 intercept(self._interceptor.on_commit, offsets)
 
     def close(self) -> None:
@@ -280,7 +280,7 @@ class Committer:
 
     def _note_answer(self, write: Future[None], wanted: Wanted) -> None:
         """Keep the write for `report` when it is done, in whatever thread."""
-        if self._interceptor:
+        if self._interceptor is not None:
             write.add_done_callback(lambda done: self._answered.append((done, wanted)))
 
     def _record_outcome(self, done: Future[None], wanted: Wanted) -> None:
@@ -302,7 +302,8 @@ def intercept(call: Callable[[Any], None], seen: Any) -> None:
     try:
         call(seen)
     except user_errors():
-        _LOG.exception("%s has failed, and reading goes on", call.__qualname__)
+        name = getattr(call, "__qualname__", call)
+        _LOG.exception("%s has failed, and reading goes on", name)
 
 
 # ---- partition reader ----------------------------------------------------------------------------

@@ -428,6 +428,9 @@ class ByZooKeeperGroup(_InZooKeeper):
     def __call__(self, reader: ReaderContext) -> PartitionSharing:
         topics: Collection[str] | re.Pattern[str] = reader.subscription.topics
         reader.subscription.check_whole_topics()
+        data = None if self.data is None else self.data(reader.context)
+        if self.data is not None and data is None:
+            raise ConfigError("ByZooKeeperGroup: data returned None; let it return a value")
         pattern = reader.subscription.pattern
         if pattern is not None:
             if "," in pattern:
@@ -446,7 +449,7 @@ class ByZooKeeperGroup(_InZooKeeper):
             Random(SystemRandom().getrandbits(64)),
             streams=self.streams,
             rule=self.rule,
-            data=None if self.data is None else self.data(reader.context),
+            data=data,
             suspended_max_s=self.session_timeout_s / 3,
             where=self._where,
         )

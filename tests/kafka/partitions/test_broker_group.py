@@ -19,7 +19,7 @@ class Client:
     """A consumer and its client in one; records the subscriptions."""
 
     group, instance = "g", "shop-0"
-    rebalances_eagerly = True
+    rebalances_eagerly, in_new_protocol = True, False
     max_poll_s = 300.0
 
     memberid: Callable[[], str | None]
@@ -121,6 +121,26 @@ def test_a_member_waits_for_another_one_of_its_name_and_joins_with_a_new_client(
             look()
         assert client.renewed == renewed, "not at every look"
         clock.advance(10.0)
+
+
+@pytest.mark.parametrize("in_new_protocol", [False, True])
+def test_a_member_without_partitions_knows_it_also_if_no_call_says_so(
+    in_new_protocol: bool,
+) -> None:
+    client, clock = Client(), ManualClock()
+    client.in_new_protocol = in_new_protocol
+    client.revoked = lambda _, **__: None
+    client.memberid = lambda: "m-1"
+    read = TopicSubscription(topics=("a",))
+    group = BrokerGroup(reader_context(read, Topics(), clock, consumer=client))
+    owner: Any = client
+    group.look(owner)
+    for _ in range(2):
+        clock.advance(14.0)
+        assert not group.is_settled
+        clock.advance(1.0)
+        assert group.is_settled == in_new_protocol
+        client.calls["on_revoke"](client, [])
 
 
 def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
