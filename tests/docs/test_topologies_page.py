@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
+from sunshower import run_inline
 from sunshower.cli.statistics import status_fields
+from sunshower.clock import ManualClock
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
@@ -75,6 +79,26 @@ def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("programs")
+def test_windows_follow_a_window_and_a_join() -> None:
+    program = runpy.run_path("busy_minutes.py")
+    run_inline(program["topology"].graph())
+    minutes = Counter(int(click.at // 60 + 1) * 60 for click in program["CLICKS"])
+    hours = Counter[int]()
+    for order in program["ORDERS"]:
+        own = [click for click in program["CLICKS"] if click.user == order.user]
+        near = sum(abs(click.at - order.ordered) <= 10 for click in own)
+        hours[int(order.ordered // 3600 + 1) * 3600] += near
+    best = [json.loads(line) for line in Path("best.jsonl").read_text().splitlines()]
+    assert {row["window"] for row in best} == {3600, 7200}
+    for row in best:
+        counts = sorted(n for end, n in minutes.items() if 0 <= row["window"] - end < 3600)
+        assert [clicks for _, clicks in row["top"]] == counts[:-4:-1]
+        assert all(minutes[end] == clicks for end, clicks in row["top"])
+    found = [json.loads(line) for line in Path("hours.jsonl").read_text().splitlines()]
+    assert {row["window"]: row["count"] for row in found} == +hours
+
+
+@pytest.mark.usefixtures("programs")
 def test_a_parallel_step_changes_the_order() -> None:
     counts = {}
     for steps in (1, 2):
@@ -88,6 +112,14 @@ def test_a_parallel_step_changes_the_order() -> None:
             assert run.wait(60.0)
             counts[steps] = sum(run.results("late"))
     assert counts[1] == 0 < counts[2]
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_orders_that_the_page_shows_get_the_prices_of_their_time() -> None:
+    run_inline(runpy.run_path("priced_orders.py")["topology"].graph(), clock=ManualClock())
+    rows = [json.loads(line) for path in Path().glob("priced*.jsonl") for line in path.open()]
+    cents = {(row["item"], row["at"]): row["cents"] for row in rows}
+    assert cents == {("a", 99): 10, ("a", 100): 12, ("b", 49): 7, ("b", 60): None}
 
 
 @pytest.mark.usefixtures("programs")

@@ -25,6 +25,8 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
+from sunshower.topologies.operators.joins.joined_streams import BoundedSettings
 from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import (
@@ -69,7 +71,7 @@ from sunshower.topologies.operators.updates import (
     totals_lineage,
     updated_operators,
 )
-from sunshower.topologies.operators.windows.declaring import behind_window, check_time
+from sunshower.topologies.operators.windows.declaring import check_time
 from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns, Row, check_id
@@ -875,6 +877,13 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         """Join rows with equal values of `on` within a batch: (key, other fields of self, of
         `other`). A left join keeps rows without a match, with None for the missing fields."""
         where = self._where("join")
+        across = {*BoundedSettings.__annotations__, *AsOfSettings.__annotations__}
+        if wrong := (tasks.keys() & across) - TaskSettings.__annotations__.keys():
+            raise TopologyError(
+                f"{where}: it pairs the rows of one batch, and {min(wrong)}= is for records that "
+                "wait for each other: join ordinary streams, which is at least once, or give "
+                "what is joined in one batch"
+            )
         check_streams([self, other], where)
         ours, theirs, out = joined_schema(
             (self.schema, on),
@@ -920,7 +929,12 @@ def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) ->
     for rows in (one for source in stream.sources for one in source.derivation()):
         stage, operator = rows.stage, rows.operator
         if time is not None and isinstance(operator, Windows):
-            raise behind_window(where, f"window {operator.slot.name!r}")
+            raise TopologyError(
+                f"{where}: it is downstream of window {operator.slot.name!r}, and in exactly-once "
+                "batches the rows of a window leave after their event time has passed; aggregate "
+                "them without a window of event time, or use ordinary streams, where windows may "
+                "follow each other"
+            )
         if rows is stage.spout_rows:
             found[stage] = None
             if time is not None:

@@ -21,6 +21,7 @@ from sunshower import (
     Spout,
     SpoutCollector,
     Topology,
+    collect,
     count,
     sessions,
     sliding,
@@ -246,6 +247,33 @@ class Bolts(Processed):
         left.fields("user").bolt("own", Gathers, settings["parallelism"], state=settings["state"])
 
 
+def flat(row: Any) -> tuple[str, int, tuple[int, ...]]:
+    """With the numbers in lists, or in lists of lists, once each, in their order."""
+    user, end, values = row
+    numbers = {number for one in values for number in (one if isinstance(one, tuple) else [one])}
+    return user, end, tuple(sorted(numbers))
+
+
+class Stages(Program):
+    """Windows of windows: those of 30 have the clicks of those of 10."""
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        fields, rows = ("user", "window", "clicks"), left
+        for length, field, late in ((10, "at", DISORDER), (30, "window", 0)):
+            window = tumbling(seconds=length, field=field, late=late)
+            value = "at" if field == "at" else "clicks"
+            grouped = rows.group_by("user")
+            made = grouped.window(
+                window, collect(value), fields=fields, name=f"of-{length}", **settings
+            )
+            rows = made.map(flat, fields=fields)
+        return rows
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        clicks = {(user, end, at) for user, end, values in found for at in values}
+        assert clicks == {(c.user, c.at // 30 * 30 + 30, c.at) for c in self.left.clicks}
+
+
 def waits(click: Click, state: KeyState[set[int]]) -> None:
     state.value = {*(state.value or ()), click.at}
     if state.timer is None:
@@ -298,6 +326,70 @@ class Outer(Joined):
     how = "outer"
 
 
+class Until(Joined):
+    """Partners come in an interval of the left record, and a watermark brings what had none."""
+
+    how, bounds = "left", {"within": lambda click: (click.at, click.at + click.at % 9)}
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
+        return left.join(right, "user", how=self.how, **self.bounds, **place, **settings)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        left, right = self.left.clicks, self.right.clicks
+        both = [(a, b) for a in left for b in right if a.user == b.user]
+        pairs = [(a, b) for a, b in both if a.at <= b.at <= a.at + a.at % 9]
+        matched = {id(a) for a, _ in pairs}
+        expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
+        expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
+class Semi(Joined):
+    how = "semi"
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        place = {"field": "at", "late": DISORDER, "within": (0, WITHIN)}
+        return left.join(right, "user", how=self.how, **place, **settings)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        times = [(click.user, click.at) for click in self.right.clicks]
+        expected: Noted = Counter()
+        for user, at in self.left.clicks:
+            is_matched = any((user, at + n) in times for n in range(WITHIN + 1))
+            expected[user, at] += is_matched == (self.how == "semi")
+        expected = +expected
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
+class Anti(Semi):
+    how = "anti"
+
+
+class AsOf(Joined):
+    """The right side is a table, whose versions move, too."""
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        changes = right.map(changed, fields=("user", "at", "name"))
+        table = changes.group_by("user").table(field="at", wait=False, **settings)
+        names = ("user", "at", "last", "name")
+        return left.join(table, as_of="at", late=DISORDER, how="left", fields=names)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        expected: Noted = Counter()
+        for user, at in self.left.clicks:
+            times = [click.at for click in self.right.clicks if click.user == user]
+            last = max((time for time in times if time <= at), default=None)
+            expected[user, at, last, None if last is None else user * 2] += 1
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
 def changed(click: Click) -> tuple[str, int, str]:
     return click.user, click.at, click.user * 2
 
@@ -336,8 +428,8 @@ class Broadcast(Tables):
 
 
 PROGRAMS: list[Callable[[int], Program]] = [
-    *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed),
-    *(Joined, Outer, Tables, Broadcast),
+    *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed, Stages),
+    *(Joined, Outer, Until, Semi, Anti, AsOf, Tables, Broadcast),
 ]
 
 
