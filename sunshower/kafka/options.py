@@ -95,12 +95,18 @@ class BrokerGroup(PartitionSharing):
         from confluent_kafka import KafkaError as ClientError
 
         consumer, now = self._consumer, self._clock.now()
-        why, unreleased = consumer.fatal.str(), ClientError(ClientError.UNRELEASED_INSTANCE_ID)
+        why = consumer.fatal.str()  # the broker's code is in the text only
         held = f"group {consumer.group!r} has a member with the group.instance.id"
-        if unreleased.str() not in why:  # the code is in the text only
+        if ClientError(ClientError.FENCED_INSTANCE_ID).str() in why:
             raise KafkaError(
                 f"{held} {consumer.instance!r}, and this one has ended: give each program an id of "
                 f"its own ({why})"
+            )
+        if ClientError(ClientError.UNRELEASED_INSTANCE_ID).str() not in why:
+            hint = ". group.protocol=consumer needs brokers of Kafka 4.0 or newer"
+            raise KafkaError(
+                f"group {consumer.group!r} does not take this member: {why}"
+                f"{hint * consumer.in_new_protocol}"
             )
         if now >= self._join_s:
             self._join_s = now + _JOIN_EVERY_S

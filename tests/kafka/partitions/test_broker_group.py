@@ -92,14 +92,24 @@ def fatal(code: int) -> ClientError:
     return ClientError(ClientError._FATAL, f"Fatal error: {ClientError(code).str()}: …")
 
 
-def test_a_member_that_another_one_of_its_name_has_replaced_raises_until_it_is_ended() -> None:
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ClientError.FENCED_INSTANCE_ID, r"'shop-0'.* an id of its own"),
+        (ClientError.UNSUPPORTED_VERSION, r"'g' does not take this member.* Kafka 4\.0 or newer"),
+    ],
+)
+def test_a_member_that_the_group_has_ended_raises_until_it_is_stopped(
+    code: int, expected: str
+) -> None:
     client, clock = Client(), ManualClock()
+    client.in_new_protocol = True
     look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
     look()
-    client.fatal = fatal(ClientError.FENCED_INSTANCE_ID)
+    client.fatal = fatal(code)
     for _ in range(2):
         clock.advance(100.0)
-        with pytest.raises(KafkaError, match=r"'shop-0'.* an id of its own") as caught:
+        with pytest.raises(KafkaError, match=expected) as caught:
             look()
         assert not isinstance(caught.value, KafkaUnreachable)
     assert not client.renewed
