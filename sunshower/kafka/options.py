@@ -31,6 +31,7 @@ from sunshower.topologies.components import Context
 
 _DIRECTORY_S = 5.0  # the time limit of metadata requests
 _HEARTBEATS_S = 10.0  # two of the brokers' usual heartbeats in the new protocol
+_WARN_S = 30.0  # without a partition in the new protocol
 _JOIN_EVERY_S = 3.0  # while the group has another member of the same name
 
 
@@ -61,6 +62,7 @@ class BrokerGroup(PartitionSharing):
         self._error: BaseException | None = None
         self._looked_s = self._clock.now()  # the time of the last look
         self._was_silent = False  # so long that the client has left the group
+        self._warn_s = inf  # when to warn that there is no partition yet
         self._join_s = 0.0  # before it no other client is tried, after a fatal error
         self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
 
@@ -79,6 +81,14 @@ class BrokerGroup(PartitionSharing):
             raise error
         if self._consumer.fatal is not None:
             self._begin_anew()
+        if now >= self._warn_s:  # brokers without the protocol give no error
+            self._warn_s = inf
+            _LOG.warning(
+                "group %r has given this member no partition for %g s: it has more members than "
+                "partitions, or the brokers are older than Kafka 4.0, without group.protocol="
+                "consumer",
+                *(self._consumer.group, _WARN_S),
+            )
         subscription = self._reader.subscription
         is_named = subscription.pattern is None
         if (self._topics and is_named) or now < self._look_s:
@@ -133,6 +143,8 @@ class BrokerGroup(PartitionSharing):
                 on_lost=self._lost,
             )
             self._note_division()
+            if self._consumer.in_new_protocol:
+                self._warn_s = self._clock.now() + _WARN_S
 
     def _note_division(self) -> None:
         """Wait for an assignment. The new protocol calls nothing for a member without partitions:
@@ -144,7 +156,7 @@ class BrokerGroup(PartitionSharing):
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:
-        self._assigned_s = self._clock.now()
+        self._assigned_s, self._warn_s = self._clock.now(), inf
         if self._owner is None:
             return
         try:

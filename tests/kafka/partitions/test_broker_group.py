@@ -23,6 +23,7 @@ class Client:
     max_poll_s = 300.0
 
     memberid: Callable[[], str | None]
+    assigned: Callable[..., None]
     revoked: Callable[..., None]
 
     def __init__(self) -> None:
@@ -151,6 +152,26 @@ def test_a_member_without_partitions_knows_it_also_if_no_call_says_so(
         clock.advance(1.0)
         assert group.is_settled == in_new_protocol
         client.calls["on_revoke"](client, [])
+
+
+@pytest.mark.parametrize(
+    ("in_new_protocol", "is_idle"), [(True, True), (True, False), (False, True)]
+)
+def test_a_member_of_the_new_protocol_without_partitions_says_why_once(
+    caplog: pytest.LogCaptureFixture, in_new_protocol: bool, is_idle: bool
+) -> None:
+    client, clock = Client(), ManualClock()
+    client.in_new_protocol = in_new_protocol
+    client.assigned = lambda _: None
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    if not is_idle:
+        client.calls["on_assign"](client, [])
+    for _ in range(3):
+        clock.advance(29.0)
+        look()
+    warned = [r for r in caplog.records if "older than Kafka 4.0" in r.getMessage()]
+    assert len(warned) == (in_new_protocol and is_idle)
 
 
 def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
