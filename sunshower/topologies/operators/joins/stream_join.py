@@ -378,6 +378,10 @@ class StreamJoin(WindowOperator, RowOperator):
         return bool(self._ready) or self._due.first < inf
 
     @property
+    def passes(self) -> int | None:
+        return None if self._makes_pairs else 1
+
+    @property
     def has_times(self) -> bool:
         return self.late is not None
 
