@@ -27,6 +27,12 @@ class Row(NamedTuple):
     ours: str
     tests: str
     verdict: str
+    checked: str
+
+
+def evidence(tests: str) -> str:
+    """What the last column says of a row with these tests."""
+    return "run against the original" if "`tests/originals/" in tests else "by reading"
 
 
 def rows() -> list[Row]:
@@ -47,6 +53,10 @@ def test_verdict_of_each_row_is_same_different_or_not_applicable() -> None:
     for row in rows():
         assert re.match(r"(same|different)\b|not applicable: ", row.verdict), row
         assert row.verdict != "different", f"without a reason: {row}"
+
+
+def test_each_row_says_whether_it_was_run_against_the_original() -> None:
+    assert not [row for row in rows() if row.checked != evidence(row.tests)]
 
 
 def test_rows_cite_a_file_of_storm_or_kafka() -> None:
