@@ -116,15 +116,15 @@ def test_an_import_that_is_interrupted_and_whose_file_is_gone_is_completed(
     other.write_text("")
     put, writes = SqliteBacking.put, 0
 
-    def put_three(self: SqliteBacking, *arguments: Any) -> None:
+    def put_four(self: SqliteBacking, *arguments: Any) -> None:
         nonlocal writes
-        if writes == 3:
+        if writes == 4:
             raise StoreUnreachable("the disk is away")
         writes += 1
         put(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SqliteBacking, "put", put_three)
+        patched.setattr(SqliteBacking, "put", put_four)
         assert "disk is away" in printed_by("state", "import", program, "seen", seed, status=1).err
     seed.unlink()
     assert "importing seed.jsonl" in printed_by("state", "list", program).out
