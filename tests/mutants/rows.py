@@ -211,7 +211,7 @@ ROWS = [
         "Users must find a good `topology.max.spout.pending`",
         "the limit never shrinks",
         "tests/runtime/tracking/test_congestion_control.py"
-        "::test_queue_that_credits_cannot_see_is_kept_short",
+        "::test_queue_is_short_and_the_server_busy_at_any_rate_and_network_latency",
         defect(
             "CongestionControl._shrink",
             "self.limit = max(min(least, self.limit), int(self.limit * factor))",
