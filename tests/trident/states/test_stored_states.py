@@ -37,6 +37,8 @@ from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
 
+LONG = [pytest.mark.servers, pytest.mark.long]  # each of many processes connects anew
+
 
 class Word(NamedTuple):
     word: str
@@ -225,7 +227,7 @@ def imported_instead(graph: Graph, entries: dict[Any, Any], name: str, checksum:
     target.write()
 
 
-@pytest.mark.parametrize("store", stores("memory", "sqlite"))
+@pytest.mark.parametrize("store", stores("memory", "sqlite", marks=LONG))
 @pytest.mark.parametrize("process", [visited, listed])
 def test_an_import_that_ends_at_any_write_is_completed_by_the_same_one(
     store: str,
@@ -282,7 +284,7 @@ def test_values_are_migrated_once_wherever_an_import_ends(
     assert last > 6
 
 
-@pytest.mark.parametrize("store", stores("memory", "sqlite"))
+@pytest.mark.parametrize("store", stores("memory", "sqlite", marks=LONG))
 @pytest.mark.parametrize("writes", [1, 4, 5])
 def test_an_import_instead_of_an_interrupted_one_ends_at_any_write_and_is_repeated(
     store: str,

@@ -36,6 +36,8 @@ from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.moving_states import Life, MortalState
 from tests.trident.rigs.moving_states import ProcessEnded as ProcessStopped
 
+LONG = [pytest.mark.servers, pytest.mark.long]  # each opening connects anew
+
 
 class AdvancingClock(ManualClock):
     """A clock that shows a later time at each call."""
@@ -145,7 +147,7 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
     raise AssertionError("the opening never completes")
 
 
-@pytest.mark.parametrize("store", stores("sqlite"))
+@pytest.mark.parametrize("store", stores("sqlite", marks=LONG))
 def test_a_process_may_end_at_any_write_in_each_store_and_the_next_one_continues(
     store: str,
     request: pytest.FixtureRequest,
