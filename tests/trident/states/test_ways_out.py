@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +26,11 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state import MemoryState, SqliteState
 from sunshower.state.backing import Mark
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import MapState, Place, StateKind
-from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, batches
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, TextFileBatches, batches
 from tests.trident.rigs.additions import OPAQUE, batch
 from tests.trident.rigs.moving_states import Event
 
@@ -149,6 +151,48 @@ def test_the_batches_of_another_topology() -> None:
     assert path
     store().delete(path[1])
     assert seen(store, "renamed") == 0
+
+
+def test_a_file_that_somebody_else_has_written() -> None:
+    """Another id, another store, or the node is removed."""
+    program = Program(MemoryState(), InMemory())
+    program.check()
+    tree, path = program.store(), "/transactional/in/coordinator/currtx"
+    tree.set(path, b'"?"')
+    says = "Give the spout another id or the group another store, or remove the node to start over"
+    with pytest.raises(TopologyFailed, match=says):
+        program.run()
+    other_name(replace(program, id="out")).check()
+    for node in tree.children("/transactional/in/coordinator"):
+        remove(tree, f"/transactional/in/coordinator/{node}")
+    replace(program, state=MemoryState()).check()
+
+
+def remove(tree: Tree, path: str) -> None:
+    """Remove a node with those below it."""
+    for name in tree.children(path):
+        remove(tree, f"{path}/{name}")
+    tree.delete(path)
+
+
+def test_files_of_another_list(tmp_path: Path) -> None:
+    def read(*files: str, id: str = "in") -> list[str]:
+        topology, lines = Topology("lines"), list[str]()
+        spout = TextFileBatches(*(tmp_path / file for file in files))
+        rows = batches(topology, id, spout, store=store)
+        rows.peek(lambda line: lines.append(line.text))
+        run_inline(topology.graph())
+        return lines
+
+    store = InMemory()
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"{name}\n")
+    assert read("a") == ["a"]
+    says = "give the same ones as before, or the spout another id"
+    with pytest.raises(TopologyFailed, match=says):
+        read("a", "b")
+    assert read("a") == []
+    assert sorted(read("a", "b", id="out")) == ["a", "b"]
 
 
 def test_a_store_of_batches_that_was_removed_without_the_state() -> None:
@@ -319,7 +363,7 @@ def test_queries_that_need_a_group_or_a_function() -> None:
     asked(lambda rows, _: rows.group_by("key").state_query(StaticState({"a": 1})))
 
 
-def test_a_static_state_is_not_written(tmp_path: Any) -> None:
+def test_a_static_state_is_not_written(tmp_path: Path) -> None:
     def keep(state: MapState, rows: Any) -> None:
         state.multi_put([rows[-1].key], [1])
 
@@ -345,7 +389,7 @@ def test_a_store_with_several_states_is_asked_for_one() -> None:
     assert dict(state.items("first")) == ALL
 
 
-def test_what_is_in_memory_is_not_sent_to_other_processes(tmp_path: Any) -> None:
+def test_what_is_in_memory_is_not_sent_to_other_processes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'give SqliteState\("counts.db"\), or another store'):
         pickle.dumps(MemoryState())
     with pytest.raises(ConfigError, match=r'give store=InSqlite\("batches.db"\) or InZooKeeper'):
