@@ -40,8 +40,8 @@ class Window:
     """The length of windows, the distance between their starts, and the time that assigns rows.
 
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
-    unit of `time`, the field with the event time of each row, or in seconds of the topology's clock
-    (of a stream of batches: at the commit). A window of event time waits until a row `late` after
+    unit of `time`, the field with the event time of each row, or in seconds of Unix time (of a
+    stream of batches: at the commit). A window of event time waits until a row `late` after
     its end was read; rows that come later are late. `at_end`: what the end of all sources does with
     windows of time that are open: "end" them, or "keep" them in their state for the next run.
     """
@@ -187,8 +187,10 @@ def sessions(
 
 def type_of_end(window: AnyWindow, schema: Schema) -> Any:
     """The type of the field `window` of the results, for records of `schema`."""
-    kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
-    may_be_dates = kinds and kinds <= {datetime, date, NoneType, Any}
+    if window.field is None:
+        may_be_dates = not (isinstance(window, Window) and window.by_count)
+    else:
+        may_be_dates = {*options_of(schema.kind(window.field))} <= {datetime, date, NoneType, Any}
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 
