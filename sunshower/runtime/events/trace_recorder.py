@@ -389,7 +389,11 @@ def assemble(plan: Plan, answers: Iterable[WorkerTraces]) -> Traces:
     for answer in answers:
         for root, tree in answer.trees.items():
             parts.setdefault(root, []).append((answer, tree))
-    trees = [_trace(plan, names, root, tree_parts) for root, tree_parts in parts.items()]
+    trees = [
+        _trace(plan, names, root, tree_parts)
+        for root, tree_parts in parts.items()
+        if any(tree.events for _, tree in tree_parts)  # else only its acker has not dropped it
+    ]
     trees.sort(key=lambda tree: -tree.begun_s)
     workers = {answer.worker for answer in answers}
     return Traces(tuple(trees), tuple(worker for worker in plan.workers if worker not in workers))
