@@ -93,7 +93,7 @@ def test_a_file(
 
 @pytest.mark.servers
 def test_a_name_that_postgresql_would_cut(postgres: str) -> None:
-    name = f"counts {uuid.uuid4().hex}"
+    name = f"counts-{uuid.uuid4().hex}"
     state = PostgresState(postgres, name=name * 2)
     refused(state, "give the state another one with `name`", FEW)
     assert_works(replace(state, name=name), FEW)
