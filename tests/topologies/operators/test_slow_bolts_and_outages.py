@@ -37,7 +37,7 @@ def check_windows(run: SimRun) -> None:
 
 def check_joins(run: SimRun) -> None:
     found = {(*place, last) for place, own in written_values(run).items() for last in own}
-    assert found == joins.model(SEED, "outer").keys()
+    assert found == joins.model(SEED, "outer", joins.WITHIN).keys()
 
 
 def check_tables(run: SimRun) -> None:

@@ -195,6 +195,13 @@ class _Senders:
                 "give it a window without field="
             )
         for stage in self.stages:
+            operator = self._components[stage].implementation.window.operator
+            if fields and not operator.has_times:
+                raise TopologyError(
+                    f"{where}: it is downstream of {operator.word} {stage!r} without a limit, "
+                    "whose records may be of any event time; give that join field= and within=, or "
+                    "aggregate without a window of event time"
+                )
             for known in self._components[stage].implementation.window.fields:
                 for field in fields if known is not None else ():
                     if known.unit and field.unit and known.unit != field.unit:
@@ -261,7 +268,8 @@ def end_field(stream: AnyStream, name: str) -> bool:
                 elif name in operator.out.fields:
                     return False
             else:
-                waiting += [(read.source, read.stream) for read in source.inputs]
+                reads = source.inputs[: None if operator is None else operator.passes]
+                waiting += [(read.source, read.stream) for read in reads]
     return found
 
 
