@@ -183,7 +183,7 @@ class Member:
         and for data that JSON does not have.
         """
         try:
-            data = json.loads(json.dumps(data))
+            data = json.loads(json.dumps(data, allow_nan=False))  # Java reads no NaN
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"data of this member are {data!r}, no value of JSON: {error}"
