@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised, StaleGeneration
@@ -297,6 +298,25 @@ def test_an_interceptor_sees_what_is_read_and_what_any_store_has_committed(
     assert witness.commits == [{0: 1}, {0: 2}], "the last commit counts, too"
     broken = [r for r in caplog.records if "has failed, and reading goes on" in r.getMessage()]
     assert len(broken) == (3 if fails else 0)
+
+
+class Adds(Interceptor):
+    """Adds a header to each message, as is usual in Kafka."""
+
+    def on_consume(self, messages: Sequence[Received]) -> None:
+        for message in messages:
+            cast("list[Any]", message.headers).append(("trace", b"1"))
+
+
+def test_an_interceptor_does_not_change_the_headers_that_are_emitted(
+    new_spout_rig: NewSpoutRig,
+) -> None:
+    rig = new_spout_rig((0, 9), interceptor=Adds())
+    rig.open()
+    sent = Message(topic="a", partition=0, offset=0, value=b"x", headers=[("h", b"2")])
+    rig.client.waiting = [sent]
+    assert rig.poll() == [(0, 0)]
+    assert sent.headers() == [("h", b"2")]
 
 
 def test_a_message_that_waits_for_a_dependency_is_intercepted_once(
