@@ -304,8 +304,8 @@ class Adds(Interceptor):
     """Adds a header to each message, as is usual in Kafka."""
 
     def on_consume(self, messages: Sequence[Received]) -> None:
-        for message in messages:
-            cast("list[Any]", message.headers).append(("trace", b"1"))
+        for received in messages:
+            cast("list[Any]", received.headers).append(("trace", b"1"))
 
 
 def test_an_interceptor_does_not_change_the_headers_that_are_emitted(
