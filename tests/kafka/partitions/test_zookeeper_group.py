@@ -89,6 +89,23 @@ def test_a_rule_of_the_user_gets_the_data_of_each_member() -> None:
     assert json.loads(node.value)["userData"] in [{"rack": number} for number in range(3)]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda _, __: None,
+        lambda partitions, streams: dict.fromkeys(streams, partitions),
+        lambda partitions, _: {StreamThread("m", 0): partitions[0]},
+        lambda partitions, _: {StreamThread("m", 0): [part.number for part in partitions]},
+        lambda _, __: {StreamThread("m", 0): [Partition("t", 7)]},
+    ],
+)
+def test_what_a_rule_may_not_return_is_named(wrong: Rule) -> None:
+    rig = GroupRig(Topics(t=2), rule=wrong)
+    rig.join()
+    with pytest.raises(ConfigError, match=r"the rule of /consumers/g returned .*StreamThread"):
+        rig.settle()
+
+
 def by_nothing(partitions: Collection[Partition], streams: Streams) -> ThreadAssignment:
     return {}
 
