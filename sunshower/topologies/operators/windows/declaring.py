@@ -75,7 +75,7 @@ def windows_of(
             f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
             'give state=SqliteState("windows.db"), or leave out at_end='
         )
-    more = {"window": type_of_end(window, schema)}
+    more = {"window": type_of_end(window, schema, where)}
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
@@ -104,9 +104,9 @@ def _combiner(
     rows travel as they are."""
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
     if window.time is not None:
-        every = window.every if isinstance(window, Window) else None
+        panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
-        combine = CombinePanes(schema, by, aggregators, reader, every)
+        combine = CombinePanes(schema, by, aggregators, reader, panes)
         return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
