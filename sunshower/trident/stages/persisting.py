@@ -446,7 +446,7 @@ class Windows(Persist, Timed):
         return self.out.make(with_dates(self.window, self.out, width, hashed))
 
     def _now(self) -> float:
-        return self._clock.now() + (self._shift or 0.0)
+        return self._clock.wall() + (self._shift or 0.0)
 
     def _by_count(
         self,
@@ -586,9 +586,9 @@ class Windows(Persist, Timed):
         if self.reader is not None:
             return self.reader.times(batch), batch.time
         if self._shift is None:
-            behind = 0.0 if known == -inf else float(known) - self._clock.now()
+            behind = 0.0 if known == -inf else float(known) - self._clock.wall()
             self._shift = max(0.0, behind)
-        now = self._now()
+        now = max(self._now(), float(known))
         return [now] * len(batch), now
 
     def _take(

@@ -293,6 +293,40 @@ def test_classes_and_functions_outside_of_the_folder_of_the_program(tmp_path: Pa
     assert said[-1] == "[]"
 
 
+ANSWERS = """
+import sys
+from typing import NamedTuple
+from ray import cloudpickle
+from sunshower.actors.shipping import ShippedAnswer
+
+class Kind:
+    pass
+
+class Word(NamedTuple):
+    text: str
+    kind: Kind
+    def is_of(self, kind):
+        return isinstance(self.kind, Kind) and type(self.kind) is kind
+
+cloudpickle.dump([cloudpickle.dumps(ShippedAnswer([Word(t, Kind()), Kind])) for t in "ab"],
+                 sys.stdout.buffer)
+"""
+READS_ANSWERS = """
+import pickle, sys
+(first, kind), (second, same) = map(pickle.loads, pickle.load(sys.stdin.buffer))
+print(first.text, second.text, type(first) is type(second), kind is same, first.is_of(same))
+"""
+
+
+def test_a_client_without_the_code_has_one_copy_of_each_class(tmp_path: Path) -> None:
+    program = write(tmp_path / "program", {"answers.py": ANSWERS}) / "answers.py"
+    code = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+    for script in (ANSWERS, code):
+        answers = call(script, cwd=tmp_path)
+        said = call(READS_ANSWERS, data=answers, cwd=tmp_path)
+        assert said.decode().split() == ["a", "b", "True", "True", "True"]
+
+
 # A script that submits itself, without a guard, or the same given with `python -c`.
 SCRIPT = """
 import sys

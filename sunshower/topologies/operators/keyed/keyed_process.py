@@ -263,7 +263,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
     def _read(self) -> None:
         rows = self._announced
         if self.store.time is None:
-            self._now = self._context.clock.now()
+            self._now = self._context.clock.wall()
         self.make_ready()
         try:
             self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))

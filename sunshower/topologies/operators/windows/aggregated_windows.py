@@ -515,12 +515,12 @@ class PaneWindows(AggregatedWindows[Window]):
         return self.panes.of_time(self._now())
 
     def _now(self) -> float:
-        """The time of the clock, but none before the time of a former life."""
+        """Unix time, shifted if the clock is behind that of a former life; it never goes back."""
         if self._shift is None:
             first = max(self._open.groups, default=None)
             known = -inf if first is None else as_float(self.panes.start(first))
-            self._shift = max(0.0, max(as_float(self._time), known) - self.clock.now())
-        return self.clock.now() + self._shift
+            self._shift = max(0.0, max(as_float(self._time), known) - self.clock.wall())
+        return max(self.clock.wall() + self._shift, as_float(self._time))
 
 
 class CountWindows(AggregatedWindows[Window]):

@@ -56,8 +56,8 @@ class Window:
     """The length of windows, the distance between their starts, and the time that assigns rows.
 
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
-    unit of `time`, the field with the event time of each row, or in seconds of the topology's clock
-    (of a stream of batches: at the commit). A window of event time waits until a row `late` after
+    unit of `time`, the field with the event time of each row, or in seconds of Unix time (of a
+    stream of batches: at the commit). A window of event time waits until a row `late` after
     its end was read; rows that come later are late. `at_end`: what the end of all sources does with
     windows of time that are open: "end" them, or "keep" them in their state for the next run.
     """
@@ -117,15 +117,11 @@ class AlignedWindow(Window):
 
     offset: float = 0.0
     calendar: CalendarUnit | None = None
+    zone: str = "UTC"
 
     @property
     def lengths_in(self) -> str:
         return self.calendar or "seconds"
-
-    @property
-    def zone(self) -> str:
-        """The time zone of a calendar."""
-        return (self.time and self.time.zone) or "UTC"
 
     @property
     def per_s(self) -> int:
@@ -210,21 +206,18 @@ def _window(
     by_count, calendar = word == "count", word if word in get_args(CalendarUnit) else None
     if offset and by_count:
         raise ConfigError("window: offset= is for windows of time, not of count=… rows")
-    if field is None and (offset or calendar):
-        raise ConfigError(
-            f"window: {calendar or 'offset'}= needs field=, the one that holds the time of each "
-            "row: the clock of a task has no date"
-        )
     if calendar and not (float(offset).is_integer() and abs(offset) < _OFFSET_MAX_S):
         raise ConfigError(
             f"window: offset is {offset!r}; with {word}= it is a whole number of seconds, of less "
             "than a year"
         )
-    time = _time(field, late, zone, ahead, unit, by_count=by_count)
+    of_clock = calendar is not None and field is None  # then its zone is that of the days alone
+    time = _time(field, late, None if of_clock else zone, ahead, unit, by_count=by_count)
     about: Any = (length if every is None else every, by_count, time, late, at_end)
     if not offset and not calendar:
         return Window(length, *about)
-    return AlignedWindow(length, *about, offset=offset, calendar=calendar)  # type: ignore[arg-type]
+    where = zone_named(zone, "window") or "UTC"
+    return AlignedWindow(length, *about, offset, calendar, where)  # type: ignore[arg-type]
 
 
 def _time(
@@ -292,7 +285,10 @@ def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
                 'unit since 1970: give unit="s", "ms", "us" or "ns"'
             )
         return datetime
-    may_be_dates = kinds and kinds <= {datetime, date, NoneType, Any}
+    if window.field is None:
+        may_be_dates = not (isinstance(window, Window) and window.by_count)
+    else:
+        may_be_dates = kinds <= {datetime, date, NoneType, Any}
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 

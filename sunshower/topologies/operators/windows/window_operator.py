@@ -351,7 +351,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
-        return time if self.event_time is not None or time == inf else self.clock.now()
+        return time if self.event_time is not None or time == inf else self.clock.wall()
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf

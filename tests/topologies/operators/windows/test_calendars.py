@@ -17,7 +17,9 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from sunshower import (
+    Context,
     Records,
+    Spout,
     Topology,
     collect,
     count,
@@ -206,6 +208,12 @@ class Day(NamedTuple):
     cents: int
 
 
+class Ended(NamedTuple):
+    shop: str
+    window: datetime
+    sales: int
+
+
 def rows_of(
     rows: Sequence[Any], kind: Any, window: Any, *given: Any, fields: Any = Day, state: Any = None
 ) -> list[Any]:
@@ -345,6 +353,37 @@ def test_open_days_continue_in_the_next_run(tmp_path: Any) -> None:
     assert found == [Day("a", datetime(2024, 4, 1, tzinfo=BERLIN), 2, 2)]
 
 
+def test_days_of_the_clock_end_as_those_of_event_time() -> None:
+    class Slow(Spout[Sale]):
+        """Emits two records an hour apart."""
+
+        emits = Sale
+
+        def open(self, context: Context) -> None:
+            self.clock = context.clock
+
+        def records(self) -> Iterator[Sale | None]:
+            for text in ("2024-01-01T00:00", "2024-01-02T00:00"):
+                yield sale(text)
+                until_s = self.clock.now() + 3_600
+                while self.clock.now() < until_s:
+                    yield None
+
+    begin = datetime(2024, 3, 30, 23, 30, tzinfo=BERLIN)
+    for window, ends in (
+        (tumbling(days=1, zone="Europe/Berlin"), ["2024-03-31T00", "2024-04-01T00"]),
+        (tumbling(months=1, zone="Europe/Berlin"), ["2024-04-01T00"]),
+        (tumbling(seconds=7_200, offset=3_600), ["2024-03-31T00", "2024-03-31T03"]),
+    ):
+        topology = Topology("days")
+        stream = topology.spout("sales", Slow()).group_by("shop")
+        stream.window(window, count(), fields=Ended).global_().bolt("kept", Kept)
+        clock = ManualClock(date=begin)
+        kept = run_inline(topology.graph(), clock=clock).results["kept"][0]
+        assert [one[1].astimezone(BERLIN).isoformat()[:13] for one in kept] == ends
+        assert sum(one[2] for one in kept) == 2
+
+
 # ---- offsets -------------------------------------------------------------------------------------
 
 
@@ -391,8 +430,8 @@ def test_a_window_without_offset_is_declared_as_before() -> None:
 
 
 def wrong() -> Iterator[tuple[Any, str]]:
-    yield lambda: tumbling(days=1), "days= needs field="
-    yield lambda: tumbling(seconds=60, offset=5), "offset= needs field="
+    yield lambda: tumbling(days=1, zone="Europe/Bern"), "is no time zone"
+    yield lambda: tumbling(seconds=60, zone="Europe/Berlin"), "zone= needs field="
     yield lambda: tumbling(count=5, offset=5), "offset= is for windows of time"
     yield lambda: tumbling(days=1, weeks=1, field="at"), "give either count=… rows or seconds=…"
     yield lambda: tumbling(field="at"), "give either count=… rows or seconds=…"

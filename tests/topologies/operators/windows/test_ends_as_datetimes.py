@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import Records, Topology, count, run_inline, sessions, sliding, tumbling
-from sunshower.clock import ManualClock
+from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import RecordMismatch
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows.event_times import as_datetime
@@ -128,13 +128,18 @@ def test_times_whose_type_is_not_declared_are_taken_for_seconds_since_1970() -> 
     [
         (Numbered("a", 1.0), tumbling(seconds=60, field="at")),
         (Dated("a", NOON), tumbling(count=1)),
-        (Dated("a", NOON), tumbling(seconds=60)),
         (Numbered("a", 1.0), sessions(gap=2, field="at")),
     ],
 )
 def test_a_datetime_for_what_is_a_number_is_refused(row: Any, window: Any) -> None:
     with pytest.raises(RecordMismatch, match=r"Total\.ended is datetime, and its values are int"):
         ended([row], window, Total)
+
+
+def test_the_end_of_a_window_of_the_clock_may_be_a_datetime() -> None:
+    assert ended(MINUTE, tumbling(seconds=60), Total) == [
+        Total("a", VIRTUAL_DATE + timedelta(seconds=60), 3)
+    ]
 
 
 def test_times_become_the_nearest_microsecond_within_the_years_of_a_datetime() -> None:

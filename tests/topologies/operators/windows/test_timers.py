@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import Context, KeyState, Records, Retry, Spout, Topology, run_inline
-from sunshower.clock import ManualClock
+from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
@@ -138,6 +139,19 @@ def test_timers_by_the_clock_fire_as_time_passes() -> None:
         assert current.wait(60)
         (found,) = current.results("kept")
     assert [visit.clicks for visit in found] == [4, 2, 1]
+
+
+def test_the_time_of_a_call_by_the_clock_is_unix_time_and_a_timer_may_be_a_datetime() -> None:
+    def seen(click: Click, seen: KeyState[list[float]]) -> None:
+        seen.value = [seen.time - VIRTUAL_DATE.timestamp()]
+        seen.timer = VIRTUAL_DATE + timedelta(seconds=5)  # type: ignore[assignment]
+
+    with SimCluster(1) as cluster:
+        current = cluster.submit(click_topology(Slow(), seen, event_time=None).graph())
+        assert not current.wait(12)
+        (visit,) = current.results("kept")[0]
+        assert 0 <= visit.first < 4
+        assert visit.at == VIRTUAL_DATE.timestamp() + 5
 
 
 def test_a_key_has_one_timer_which_can_be_moved_and_cancelled() -> None:

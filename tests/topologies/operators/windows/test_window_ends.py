@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Records, Topology, collect, run_inline, sessions, sliding, tumbling
-from sunshower.clock import ManualClock
+from sunshower import Records, Spout, Topology, collect, run_inline, sessions, sliding, tumbling
+from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from tests.topologies.operators.kinds import Kept
+from tests.topologies.operators.windows.test_windows import Paced
 
 
 class Click(NamedTuple):
@@ -27,12 +29,14 @@ def clicks(*times: float, user: str = "a") -> list[Click]:
 
 
 def run(
-    window: AnyWindow, sources: Sequence[list[Click]], state: Any, clock: ManualClock | None = None
+    window: AnyWindow, sources: Sequence[Any], state: Any, clock: ManualClock | None = None
 ) -> tuple[list[Any], list[Any]]:
     """Run a topology with a spout for each list: the rows of its windows, and the late ones."""
     topology = Topology("clicks")
     spouts = [
-        topology.spout(f"in-{number}", Records(source, type=Click))
+        topology.spout(
+            f"in-{number}", source if isinstance(source, Spout) else Records(source, type=Click)
+        )
         for number, source in enumerate(sources)
     ]
     found = (
@@ -97,6 +101,23 @@ def test_windows_of_the_clock_can_be_kept_open(tmp_path: Path) -> None:
     assert run(window, [clicks(2)], state, clock) == ([], [])
     ended, _ = run(tumbling(seconds=60), [clicks(3)], state, clock)
     assert [row[2] for row in ended] == [[1.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize("later_s", [-3600, 0, 3600])
+def test_windows_of_the_clock_continue_on_a_machine_that_started_later(
+    later_s: float, tmp_path: Path
+) -> None:
+    """`later_s`: by how much its date is ahead of that of the machine before."""
+    state, up_s = SqliteState(tmp_path / "windows.db"), timedelta(days=100)
+    before = ManualClock(up_s.total_seconds(), date=VIRTUAL_DATE - up_s)
+    window = tumbling(seconds=10, at_end="keep")
+    assert run(window, [clicks(1)], state, before) == ([], [])
+    after = ManualClock(date=VIRTUAL_DATE + timedelta(seconds=later_s))
+    ended, late = run(window, [Paced(*range(2, 40))], state, after)
+    times = [time for _, _, times in ended for time in times]
+    assert times == list(range(1, len(times) + 1))
+    assert len(times) >= 30
+    assert late == []
 
 
 @pytest.mark.parametrize("window", [tumbling(seconds=10, field="at"), sessions(gap=4, field="at")])
