@@ -1,5 +1,4 @@
-"""Aggregators: base classes, and the built-in count, sum, min, max, average, collect, reduce,
-count_distinct.
+"""Aggregators: base classes, and the built-in ones but those of `ranking`.
 
 CombinerAggregator     combines values in any order, so rows are combined before they are sent
 ReducerAggregator      folds one row after the other into one value

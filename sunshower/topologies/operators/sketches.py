@@ -1,8 +1,7 @@
-"""Sketches that estimate how many different values there are, in at most 33 kB: theta sketches of
-Apache DataSketches, the extra `sketches`.
+"""Theta sketches of Apache DataSketches; separate because they are the extra `sketches`.
 
-The estimate depends on the values alone, not on their order, repetitions and division into parts.
-It is exact up to 4,096 values; then its relative standard error is 1.6 %. What is stored is the
+They estimate how many different values there are, in at most 33 kB. The estimate depends on the
+values alone, not on their order, repetitions and division into parts. It is exact up to 4,096 values; then its relative standard error is 1.6 %. What is stored is the
 compact form that DataSketches has specified for all its languages.
 """
 
@@ -54,7 +53,8 @@ def estimate(sketch: bytes) -> int:
         return 0
     from datasketches import compact_theta_sketch
 
-    return round(compact_theta_sketch.deserialize(sketch).get_estimate())
+    number: float = compact_theta_sketch.deserialize(sketch).get_estimate()
+    return round(number)
 
 
 def _united(sketches: Iterable[Any]) -> bytes:

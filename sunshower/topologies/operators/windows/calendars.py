@@ -89,15 +89,11 @@ class CalendarPanes:
     def _begin(self, pane: int) -> datetime:
         """What the clocks of the zone show when a pane begins."""
         first = pane * self.length
-        match self.unit:
-            case "days":
-                begin = datetime.fromordinal(_DAY_0 + first)
-            case "weeks":
-                begin = datetime.fromordinal(_MONDAY_0 + 7 * first)
-            case "months":
-                year, month = divmod(_MONTH_0 + first, 12)
-                begin = datetime(year, month + 1, 1)  # noqa: DTZ001
-        return begin + self._offset
+        if self.unit == "months":
+            year, month = divmod(_MONTH_0 + first, 12)
+            return datetime(year, month + 1, 1) + self._offset  # noqa: DTZ001
+        day = _DAY_0 + first if self.unit == "days" else _MONDAY_0 + 7 * first
+        return datetime.fromordinal(day) + self._offset
 
     def _first_second(self, local: datetime) -> int:
         """The first second since 1970 at which the clocks of the zone show `local` or a later

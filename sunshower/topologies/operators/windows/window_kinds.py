@@ -203,7 +203,8 @@ def _window(
             "window: at_end= is for windows of time; one of count=… rows that is not full is kept "
             "in its state in any case"
         )
-    by_count, calendar = word == "count", word if word in get_args(CalendarUnit) else None
+    by_count = word == "count"
+    calendar: Any = word if word in get_args(CalendarUnit) else None
     if offset and by_count:
         raise ConfigError("window: offset= is for windows of time, not of count=… rows")
     if calendar and not (float(offset).is_integer() and abs(offset) < _OFFSET_MAX_S):
@@ -213,11 +214,12 @@ def _window(
         )
     of_clock = calendar is not None and field is None  # then its zone is that of the days alone
     time = _time(field, late, None if of_clock else zone, ahead, unit, by_count=by_count)
-    about: Any = (length if every is None else every, by_count, time, late, at_end)
+    every = length if every is None else every
     if not offset and not calendar:
-        return Window(length, *about)
-    where = zone_named(zone, "window") or "UTC"
-    return AlignedWindow(length, *about, offset, calendar, where)  # type: ignore[arg-type]
+        return Window(length, every, by_count, time, late, at_end)
+    of_zone = zone_named(zone, "window") or "UTC"
+    aligned: Any = {"offset": offset, "calendar": calendar, "zone": of_zone}
+    return AlignedWindow(length, every, by_count, time, late, at_end, **aligned)
 
 
 def _time(
