@@ -1,8 +1,9 @@
 """Theta sketches of Apache DataSketches; separate because they are the extra `sketches`.
 
 They estimate how many different values there are, in at most 33 kB. The estimate depends on the
-values alone, not on their order, repetitions and division into parts. It is exact up to 4,096 values; then its relative standard error is 1.6 %. What is stored is the
-compact form that DataSketches has specified for all its languages.
+values alone, not on their order, repetitions and division into parts. It is exact up to 4,096
+values; then its relative standard error is 1.6 %. What is stored is the compact form that
+DataSketches has specified for all its languages.
 """
 
 from __future__ import annotations
