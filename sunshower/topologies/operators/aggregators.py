@@ -52,7 +52,7 @@ class AnyAggregator(ABC):
 
     fields: ClassVar[tuple[str, ...]] = ("value",)  # the names of the emitted fields
     name: str | None = None  # another name for a single field
-    predicate: Predicate | None = None  # of the records that are aggregated; None: all are
+    _chosen_by: Predicate | None = None  # what chooses the records; None: all are aggregated
 
     @property
     def emits(self) -> tuple[str, ...]:
@@ -71,10 +71,10 @@ class AnyAggregator(ABC):
         """A table without groups."""
         return {}
 
-    def only(self, where: Predicate | None) -> None:
+    def _choose_by(self, where: Predicate | None) -> None:
         """Aggregate only the records for which `where` is true."""
         if where is not None:  # stored states are compared with the attributes of aggregators
-            self.predicate = where
+            self._chosen_by = where
 
     @abstractmethod
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
@@ -190,7 +190,7 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
         self, field: str | None = None, name: str | None = None, *, where: Predicate | None = None
     ) -> None:
         self.field, self.name = field, name or ("count" if field is None else f"{field}_count")
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         """Raises UnknownField for a field that the records do not have."""
@@ -241,7 +241,7 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
         self.function, self.initial = function, initial
         own = str(getattr(function, "__name__", type(function).__name__))
         self.name = name or ("value" if own == "<lambda>" else own)
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         """Raises TopologyError for anything but a function of a value and a record, RecordMismatch
@@ -283,7 +283,7 @@ class _OfField(CombinerAggregator[Any, Any]):
     ) -> None:
         self.field = field
         self.name = name or f"{field}_{type(self).__name__.rstrip('_')}"
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         schema.check_field(self.field, where)
@@ -536,7 +536,7 @@ class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
         self.grows = not approx
         if approx:
             self.approx = True
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         if self.approx:
@@ -597,14 +597,14 @@ class _CombinedIf(CombinerAggregator[Any, list[Any]]):
     from its first record on."""
 
     def __init__(self, combiner: CombinerAggregator[Any, Any], predicate: Predicate) -> None:
-        self.combiner, self.predicate, self.grows = combiner, predicate, combiner.grows
+        self.combiner, self.predicate = combiner, predicate
+        self.grows = combiner.grows
         self.fields = combiner.emits  # type: ignore[misc]
 
     def kinds(self, schema: Schema) -> tuple[Any, ...]:
         return self.combiner.kinds(schema)
 
     def init(self, record: Any) -> list[Any]:
-        assert self.predicate is not None
         return [self.combiner.init(record)] if self.predicate(record) else []
 
     def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
@@ -622,7 +622,6 @@ class _CombinedIf(CombinerAggregator[Any, list[Any]]):
         return self.combiner.rows(value[0] if value else self.combiner.zero())
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        assert self.predicate is not None
         keys, chosen = [*islice(keys, len(rows))], [*map(self.predicate, rows)]
         values, nothing = self.combiner.table(), list[Any]()
         self.combiner.gather(values, [*compress(keys, chosen)], [*compress(rows, chosen)], attempt)
@@ -645,15 +644,20 @@ class _ReducedIf(ReducerAggregator[Any, Any]):
         return self.reducer.init()
 
     def reduce(self, value: Any, record: Any) -> Any:
-        assert self.predicate is not None
         return self.reducer.reduce(value, record) if self.predicate(record) else value
+
+
+def predicate_of(aggregator: AnyAggregator) -> Predicate | None:
+    """What chooses the records of an aggregator; None: it aggregates all."""
+    return aggregator._chosen_by
 
 
 def of_chosen(aggregator: AnyAggregator) -> AnyAggregator:
     """A bound aggregator of the records that its predicate chooses; without one itself."""
-    if aggregator.predicate is None:
+    predicate = predicate_of(aggregator)
+    if predicate is None:
         return aggregator
     if isinstance(aggregator, CombinerAggregator):
-        return _CombinedIf(aggregator, aggregator.predicate)
+        return _CombinedIf(aggregator, predicate)
     assert isinstance(aggregator, ReducerAggregator), "no other built-in aggregator has `where`"
-    return _ReducedIf(aggregator, aggregator.predicate)
+    return _ReducedIf(aggregator, predicate)

@@ -57,7 +57,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         self.n, self.by, self.each, self.name = n, by, each, name
         if ties:
             self.ties = True
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         by, each = (
@@ -132,7 +132,7 @@ class _ByTime(CombinerAggregator[Any, Any]):
     ) -> None:
         self.by, self._fields = by, (field, *more)
         self.name = name or f"{field}_{type(self).__name__}"
-        self.only(where)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         for field in (*self._fields, self.by):

@@ -17,7 +17,7 @@ from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
-from sunshower.topologies.operators.aggregators import AnyAggregator, of_chosen
+from sunshower.topologies.operators.aggregators import AnyAggregator, of_chosen, predicate_of
 from sunshower.topologies.outputs import Columns, output_streams
 from sunshower.topologies.signatures import (
     Signature,
@@ -334,8 +334,8 @@ def bound_aggregators(
     if not given:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
     for one in given:
-        if one.predicate is not None:
-            check_choice(one.predicate, schema, f"{where}: {type(one).__name__}(where=…)")
+        if (predicate := predicate_of(one)) is not None:
+            check_choice(predicate, schema, f"{where}: {type(one).__name__}(where=…)")
     bound = tuple(of_chosen(one.bind(schema, where)) for one in given)
     emitted = [name for one in bound for name in one.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:

@@ -62,7 +62,7 @@ def offset_at(zone: ZoneInfo, second: int) -> int:
 @cache
 def segments(zone: ZoneInfo) -> list[tuple[int, int]]:
     """(first second, offset) of the times between two changes."""
-    found, before = [(FIRST - 2 * STEP, offset_at(zone, FIRST - 2 * STEP))], FIRST - 2 * STEP
+    found, before = [(FIRST - 4 * STEP, offset_at(zone, FIRST - 4 * STEP))], FIRST - 4 * STEP
     for second in range(before + STEP, LAST + 3 * STEP, STEP):
         if offset_at(zone, second) != found[-1][1]:
             low, high = before, second
@@ -215,12 +215,18 @@ class Ended(NamedTuple):
 
 
 def rows_of(
-    rows: Sequence[Any], kind: Any, window: Any, *given: Any, fields: Any = Day, state: Any = None
+    rows: Sequence[Any],
+    kind: Any,
+    window: Any,
+    *given: Any,
+    fields: Any = Day,
+    state: Any = None,
+    tasks: int = 2,
 ) -> list[Any]:
     topology = Topology("days")
     source = topology.spout("sales", Records(rows, **kind))
     ended = source.group_by("shop").window(
-        window, *given, fields=fields, state=state, parallelism=2
+        window, *given, fields=fields, state=state, parallelism=tasks
     )
     ended.global_().bolt("kept", Kept)
     return sorted(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
@@ -350,7 +356,8 @@ def test_naive_times_are_read_in_the_zone_of_the_days() -> None:
     assert rows_of(rows, {"type": Sale}, window, *given) == aware
 
 
-def test_open_days_continue_in_the_next_run(tmp_path: Any) -> None:
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_open_days_continue_in_the_next_run(tasks: int, tmp_path: Any) -> None:
     state = SqliteState(tmp_path / "days.db")
     window = tumbling(days=1, zone="Europe/Berlin", field="at", at_end="keep")
     first = [sale("2024-03-30T12:00"), sale("2024-03-31T01:00")]
@@ -358,7 +365,7 @@ def test_open_days_continue_in_the_next_run(tmp_path: Any) -> None:
     ends = [row[1] for row in rows_of(first, {"type": Sale}, *given, state=state)]
     assert ends == [datetime(2024, 3, 31, tzinfo=BERLIN)]
     then = [sale("2024-03-31T23:30"), sale("2024-04-01T00:00")]
-    found = rows_of(then, {"type": Sale}, *given, state=state)
+    found = rows_of(then, {"type": Sale}, *given, state=state, tasks=tasks)
     assert found == [Day("a", datetime(2024, 4, 1, tzinfo=BERLIN), 2, 2)]
 
 
