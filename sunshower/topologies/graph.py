@@ -104,6 +104,9 @@ class Component:
     windows: int = 0  # spouts: how many windows are downstream
     # for those: stream → the field with the event time, and what is declared of it
     event_times: Mapping[str, TimeField] = field(default_factory=dict)
+    event_time: Any = None  # spouts: a field, or a function of a record, instead of that field
+    idle_s: float | None = None  # spouts: how long a silent partition holds windows back; None: 30
+    silent_s: float | None = None  # spouts: windows end after so long without a record; None: never
     awaits: tuple[str, ...] = ()  # spouts: those that fill the tables which its records are joined
     # with; it draws no record before all that they had at first is in these tables
     refills: tuple[str, ...] = ()  # tables in memory: the spouts from whose sources a task is

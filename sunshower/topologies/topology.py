@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import NoneType
@@ -81,6 +81,7 @@ class Extension(Protocol):
 
 G = TypeVar("G", bound=Extension)
 _CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
+_EVENT_TIME = Instance((str, Callable, NoneType), "a field, or a function of a record")
 _TIMEOUT = SECONDS.or_else("none", None)
 _INPUTS = Each(Instance((object,), "an input"), "a list of them: [stream.shuffle()]")
 
@@ -133,9 +134,18 @@ class Topology:
         message_timeout_s: float | None = None,
         tick_s: float | None = None,
         resources: Resources = NOTHING,
+        event_time: str | Callable[[Any], Any] | None = None,
+        idle_s: float | None = None,
+        silent_s: float | None = None,
     ) -> Stream[Out]:
         """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s`, `resources` as for
         `bolt`.
+
+        `event_time`: the event time of its records for the windows downstream: a field, or a
+        function of a record, instead of its method `event_time`; None: that method, else the field
+        of the window. `idle_s`: windows do not wait for a partition without a record for so long,
+        or for a task without partitions; None: 30. `silent_s`: if no source of a window has had a
+        record for so long, open windows end by the clock; None: they wait for the next record.
 
         `retry` is the policy for failed tuples. By default a tuple is emitted again until it has
         failed `attempts_max` times, and then the topology halts. `message_timeout_s` applies to
@@ -149,6 +159,12 @@ class Topology:
         outputs = output_streams(signature, impl, fields, streams, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
+        for name, seconds in (("idle_s", idle_s), ("silent_s", silent_s)):
+            _TIMEOUT.check(f"{where}: {name}", seconds, TopologyError)
+        _EVENT_TIME.check(f"{where}: event_time", event_time, TopologyError)
+        if isinstance(event_time, str):
+            for spec in (spec for spec in outputs.values() if spec.id != DEAD_LETTERS):
+                spec.schema.check_field(event_time, f"{where}: event_time")
         spout = Component(
             id,
             signature.level,
@@ -159,6 +175,9 @@ class Topology:
             message_timeout_s=message_timeout_s,
             tick_s=tick_s,
             resources=resources,
+            event_time=event_time,
+            idle_s=idle_s,
+            silent_s=silent_s,
         )
         Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
+from sunshower import run_inline
 from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
@@ -72,6 +75,26 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("path", "name"), TESTS)
 def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
     runpy.run_path(path)[name]()
+
+
+@pytest.mark.usefixtures("programs")
+def test_windows_follow_a_window_and_a_join() -> None:
+    program = runpy.run_path("busy_minutes.py")
+    run_inline(program["topology"].graph())
+    minutes = Counter(int(click.at // 60 + 1) * 60 for click in program["CLICKS"])
+    hours = Counter[int]()
+    for order in program["ORDERS"]:
+        own = [click for click in program["CLICKS"] if click.user == order.user]
+        near = sum(abs(click.at - order.ordered) <= 10 for click in own)
+        hours[int(order.ordered // 3600 + 1) * 3600] += near
+    best = [json.loads(line) for line in Path("best.jsonl").read_text().splitlines()]
+    assert {row["window"] for row in best} == {3600, 7200}
+    for row in best:
+        counts = sorted(n for end, n in minutes.items() if 0 <= row["window"] - end < 3600)
+        assert [clicks for _, clicks in row["top"]] == counts[:-4:-1]
+        assert all(minutes[end] == clicks for end, clicks in row["top"])
+    found = [json.loads(line) for line in Path("hours.jsonl").read_text().splitlines()]
+    assert {row["window"]: row["count"] for row in found} == +hours
 
 
 @pytest.mark.usefixtures("programs")

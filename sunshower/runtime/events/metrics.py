@@ -265,9 +265,12 @@ class EventTime:
 
     watermark: float  # spouts: all records before it are processed; sources of batches: are read;
     # windows: those before it have ended; -inf: none yet, inf: all
-    newest: float = -inf  # spouts: the highest one emitted
-    spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
-    holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long
+    newest: float = -inf  # the highest one that its spouts have emitted
+    sources: tuple[int, ...] = ()  # windows: the tasks whose watermarks they follow
+    held_by: int | None = None  # windows: which of these is the slowest
+    # spouts: what the watermark waits for; windows: why they hold back those behind them; "": there
+    # is nothing, or not for long
+    holds: str = ""
     ahead: str = ""  # spouts: which partitions are passed over, because their times are too far
     # ahead of the clock
     all_ahead: bool = False  # spouts: whether that is so of all of them
@@ -503,7 +506,7 @@ class Snapshot:
             return None
         times = {task.task: task.event_time for task in self.tasks() if task.event_time}
         slowest = min(of_tasks, key=lambda item: item.watermark)
-        followed = [times[task] for time in of_tasks for task in time.spouts if task in times]
+        followed = [times[task] for time in of_tasks for task in time.sources if task in times]
         newest = max(time.newest for time in (*of_tasks, *followed))
         if newest == -inf:
             return None
@@ -512,20 +515,42 @@ class Snapshot:
 
     def watermark_holds(self, component: str) -> Iterator[str]:
         """What the slowest watermark of a component waits for: of a spout, its slowest task; of
-        windows, spout tasks of which nothing is heard, such as those of a worker that is replaced.
-        """
+        windows, what holds the slowest task upstream, and those of which nothing is heard, such as
+        those of a worker that is replaced."""
+        running = {task.task for task in self.tasks()}
         tasks = [task for task in self.tasks_of(component) if task.event_time is not None]
         times = [(task.event_time, task.task) for task in tasks if task.event_time]
         if times and all(time.all_ahead for time, _ in times):
             yield times[0][0].holds
         elif times := [(time, task) for time, task in times if not time.all_ahead]:
             slowest, task = min(times, key=lambda item: item[0].watermark)
-            if slowest.holds:
+            if slowest.sources:
+                yield from self._held(slowest)
+            elif slowest.holds:
                 yield f"task {task}: {slowest.holds}"
-        reported = {task.task for task in self.tasks()}
-        followed = {spout for task in tasks if task.event_time for spout in task.event_time.spouts}
-        for spout in sorted(followed - reported):
-            yield f"spout task {spout} is not running: its worker is being replaced"
+        followed = {task for time, _ in times for task in time.sources}
+        for task in sorted(followed - running):
+            yield _not_running(task)
+
+    def _held(self, window: EventTime) -> Iterator[str]:
+        """What holds back a window: the first task on the way up that says something."""
+        tasks, depth = {task.task: task for task in self.tasks()}, 0
+        while (task := window.held_by) is not None and depth <= len(tasks):
+            stats = tasks.get(task)
+            if stats is None:
+                if depth:  # else it is among those of which nothing is heard
+                    yield _not_running(task)
+                return
+            if stats.event_time is None:
+                return
+            window, depth = stats.event_time, depth + 1
+            if window.holds:
+                yield f"task {task} of {stats.component}: {window.holds}"
+                return
+
+
+def _not_running(task: int) -> str:
+    return f"task {task} upstream is not running: its worker is being replaced"
 
 
 # ---- time windows --------------------------------------------------------------------------------

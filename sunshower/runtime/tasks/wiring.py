@@ -172,7 +172,7 @@ def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Rep
 def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
     """Tell a spout task what is declared downstream of it."""
     if component.windows:
-        spout.watermarks.watch(component.event_times, component.windows)
+        spout.watermarks.watch(component)
     spout.limit.may_be_held = plan.graph.may_hold(component.id)
     spout.wait_for(component.awaits, ())
     spout.source.notes_first_end = component.id in plan.graph.awaited

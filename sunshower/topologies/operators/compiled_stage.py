@@ -32,11 +32,13 @@ from sunshower.topologies.operators.steps import (
     RowOperator,
     check_rows,
 )
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
     from sunshower.topologies.async_functions import CallLimits
     from sunshower.topologies.operators.windows.watermarks import LateRecords
+    from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -159,14 +161,14 @@ class OperatorBolt(Bolt[Any, Any]):
         outputs: dict[str, Rows] = {}
         if self._ended is not None:
             self._pass_on(self._ended, self._window.advance(marks), outputs)
+            if self._window.marks:
+                outputs[WATERMARKS] = self._window.marks
         return outputs
 
     @property
-    def reached_time(self) -> tuple[float, tuple[int, ...]] | None:
-        found: tuple[float, tuple[int, ...]] | None = None
-        if self.reads_watermarks:
-            found = self._window.reached_time
-        return found
+    def window(self) -> WindowOperator | None:
+        """The operator that follows watermarks; None: there is none."""
+        return self._window if self.reads_watermarks else None
 
     def announce(self, records: Sequence[Any]) -> None:
         self._combined = None

@@ -368,6 +368,8 @@ class AnyStream(Protocol):
     """What a stage needs of the stream that it reads."""
 
     topology: Declarations
+    component: str
+    id: str
 
     @property
     def schema(self) -> Schema: ...

@@ -69,7 +69,7 @@ from sunshower.topologies.operators.updates import (
     totals_lineage,
     updated_operators,
 )
-from sunshower.topologies.operators.windows.declaring import behind_window, check_time
+from sunshower.topologies.operators.windows.declaring import check_time
 from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns, Row, check_id
@@ -920,7 +920,12 @@ def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) ->
     for rows in (one for source in stream.sources for one in source.derivation()):
         stage, operator = rows.stage, rows.operator
         if time is not None and isinstance(operator, Windows):
-            raise behind_window(where, f"window {operator.slot.name!r}")
+            raise TopologyError(
+                f"{where}: it is downstream of window {operator.slot.name!r}, and in exactly-once "
+                "batches the rows of a window leave after their event time has passed; aggregate "
+                "them without a window of event time, or use ordinary streams, where windows may "
+                "follow each other"
+            )
         if rows is stage.spout_rows:
             found[stage] = None
             if time is not None:

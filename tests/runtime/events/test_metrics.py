@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -119,8 +121,8 @@ def test_watermark_lag_is_behind_the_newest_record_of_the_spouts_it_follows() ->
         task(1, "fast", EventTime(90.0, 100.0)),
         task(2, "fast", EventTime(80.0, 99.0)),
         task(3, "other", EventTime(1.0, 1e9)),
-        task(4, "hourly", EventTime(60.0, spouts=(1, 2))),
-        task(5, "hourly", EventTime(70.0, spouts=(1, 2))),
+        task(4, "hourly", EventTime(60.0, sources=(1, 2))),
+        task(5, "hourly", EventTime(70.0, sources=(1, 2))),
         task(6, "by the clock", EventTime(5e5)),
         task(7, "ended", EventTime(float("inf"), 8.0)),
         TaskStats(8, "plain", Counts()),
@@ -131,3 +133,27 @@ def test_watermark_lag_is_behind_the_newest_record_of_the_spouts_it_follows() ->
     assert snapshot.watermark("by the clock") is None
     assert snapshot.watermark("ended") == (float("inf"), None)
     assert snapshot.watermark("plain") is None
+
+
+def test_what_holds_a_stage_is_the_first_task_upstream_that_says_something() -> None:
+    def task(number: int, component: str, sources: tuple[int, ...] = (), **more: Any) -> TaskStats:
+        time = EventTime(60.0, 90.0, sources, sources[0] if sources else None, **more)
+        return TaskStats(number, component, Counts(), event_time=time)
+
+    def holds(why_minutes: str, *gone: int) -> dict[str, list[str]]:
+        tasks = [
+            task(1, "clicks", holds="the task waits for a dependency"),
+            task(2, "minutes", (1,), holds=why_minutes),
+            task(3, "hours", (2,)),
+            task(4, "days", (3,)),
+        ]
+        stats = WorkerStats(0, 1, tuple(one for one in tasks if one.task not in gone))
+        snapshot = Snapshot("t", {0: stats})
+        return {id: list(snapshot.watermark_holds(id)) for id in ("minutes", "hours", "days")}
+
+    of_clicks = ["task 1 of clicks: the task waits for a dependency"]
+    assert holds("") == {"minutes": of_clicks, "hours": of_clicks, "days": of_clicks}
+    of_minutes = ["task 2 of minutes: idle"]
+    assert holds("idle") == {"minutes": of_clicks, "hours": of_minutes, "days": of_minutes}
+    of_gone = ["task 2 upstream is not running: its worker is being replaced"]
+    assert holds("", 2) == {"minutes": [], "hours": of_gone, "days": of_gone}

@@ -379,7 +379,7 @@ def test_a_window_of_the_results_of_a_window_is_refused(parallelism: int) -> Non
     second = tumbling(seconds=10, field="end")
     for rows in (first, first.late, first.filter(always).shuffle(parallelism=2), first.map(timed)):
         with pytest.raises(
-            TopologyError, match=r"downstream of window 'windows', whose records .*; aggregate them"
+            TopologyError, match=r"downstream of window 'windows', and .*; aggregate them"
         ):
             rows.window(second, count(), state=StateStub(), name="second")
     first.window(tumbling(count=3), count(), state=StateStub(), name="by-count")

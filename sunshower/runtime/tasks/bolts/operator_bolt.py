@@ -31,6 +31,7 @@ from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.steps import check_rows
+from sunshower.topologies.operators.windows.event_times import as_float
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 # Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
@@ -119,10 +120,16 @@ class OperatorBoltTask(AutomaticBoltTask):
 
     @property
     def _event_time(self) -> EventTime | None:
-        if self.bolt is None or (reached := self.bolt.reached_time) is None:
+        if self.bolt is None or (window := self.bolt.window) is None:
             return None
-        time, spouts = reached
-        return EventTime(time, spouts=spouts)
+        reached = window.reached_time
+        return EventTime(
+            as_float(reached.time),
+            as_float(reached.newest),
+            reached.sources,
+            reached.held_by,
+            holds=reached.holds,
+        )
 
     @property
     def _piece_max(self) -> int:

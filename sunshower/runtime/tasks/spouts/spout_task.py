@@ -167,7 +167,7 @@ class SpoutTask(Supervised):
         self.spout, self.is_open = spout, True
         self.letters.clock = context.clock
         self.source.adopt(spout)
-        self.watermarks.function, self.watermarks.wall = spout.event_time, context.clock.wall
+        self.watermarks.method, self.watermarks.wall = spout.event_time, context.clock.wall
         self.replays.keeps, self.replays.wall = spout.replay, context.clock.wall
         if not spout.replay:
             self.limit.lift()

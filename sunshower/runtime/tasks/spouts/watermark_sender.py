@@ -30,6 +30,7 @@ from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.topologies.graph import Component
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
@@ -120,7 +121,8 @@ class WatermarkSender:
         self.partitions_read: Callable[[], Collection[int] | None] = lambda: (0,)
         self.partitions_at_end: Callable[[], Mapping[int, float] | None] = lambda: None
         self.partition_name: Callable[[int], str] = str
-        self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
+        self.method: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
+        self._own: str | Callable[[Any], Any] | None = None  # instead of both: as declared
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
         self.wall: Callable[[], float] = SystemClock().wall
@@ -140,13 +142,15 @@ class WatermarkSender:
         self._sent_s = 0.0
         self._attempt = self._failures = 0
         self._failure: Failure | None = None
+        self._silent_s: float | None = None  # as declared
         self._last_ones = 0  # complete ones since the last record was
         self._windows = 0
 
-    def watch(self, fields: Mapping[str, TimeField], windows: int) -> None:
-        """Send watermarks from now on. `fields`: stream → the field with the event time;
-        `windows`: how many are downstream."""
-        self.on, self.next_s, self._fields, self._windows = True, 0.0, fields, windows
+    def watch(self, spout: Component) -> None:
+        """Send watermarks from now on, to the windows downstream of the spout."""
+        self.on, self.next_s, self._own = True, 0.0, spout.event_time
+        self._fields, self._windows = spout.event_times, spout.windows
+        self._partitions.idle_s, self._silent_s = spout.idle_s, spout.silent_s
 
     @property
     def pending_records(self) -> int:
@@ -179,8 +183,8 @@ class WatermarkSender:
             return MessageTimes([inf] * len(records))
         reader, limit = self._reader(stream, schema)
         if is_table(records):
-            if self.function is None:
-                values = records.column(self._fields[stream].name).to_pylist()
+            if (field := self._field(stream)) is not None:
+                values = records.column(field).to_pylist()
             else:
                 values = values_or_none(reader, schema.rows_of_table(records))
         else:
@@ -347,18 +351,26 @@ class WatermarkSender:
         self._reports.start(roots, edges)
         self._complete, self._sent_s = False, now
 
-    def _time_by_method(self, record: Any) -> Any:
-        assert self.function is not None
-        return self.function(record)  # of another object after a restart of the spout
+    def _field(self, stream: str) -> str | None:
+        """The field with the event time; None: a function says it."""
+        if isinstance(self._own, str):
+            return self._own
+        by_function = self._own is not None or self.method is not None
+        return None if by_function else self._fields[stream].name
+
+    def _time_by_function(self, record: Any) -> Any:
+        function = self.method if self._own is None else self._own
+        assert callable(function)
+        return function(record)  # a method of another object after a restart of the spout
 
     def _reader(self, stream: str, schema: Schema) -> tuple[TimeReader, ClockLimit]:
         """What reads the event times of a stream, and finds those that are too far ahead."""
         if (known := self._readers.get(stream)) is None:
             declared = self._fields[stream]
-            if self.function is None:
-                what, get = f"field {declared.name!r}", schema.key([declared.name])
+            if (field := self._field(stream)) is not None:
+                what, get = f"field {field!r}", schema.key([field])
             else:
-                what, get = "event_time()", self._time_by_method
+                what, get = "event_time()", self._time_by_function
             what += f" of spout {self._owner.task.component!r}"
             known = TimeReader(what, get, declared.zone), ClockLimit(what, declared)
             self._readers[stream] = known
@@ -446,8 +458,11 @@ class WatermarkSender:
             idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
         place = (task, life, number, 1, last.number)
-        newest = self._partitions.newest
-        return Watermark(*place, pending, reached, idle, ended, fetched, newest, self.ahead > 0)
+        newest, silent = self._partitions.newest, False
+        if self._silent_s is not None and self._is_known and pending == inf:
+            silent = self._partitions.silent_s >= self._silent_s
+        about = reached, idle, ended, fetched, newest, self.ahead > 0
+        return Watermark(*place, pending, *about, silent=silent)
 
     def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""

@@ -33,6 +33,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     length_of,
+    lowest,
     minus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
@@ -231,6 +232,19 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def end_of(self, time: Time) -> Time:
         return _time_after(time)
+
+    def front(self, time: Time) -> Time:
+        front = minus(time, self.within)  # the earlier one of a pair
+        if any(self.keeps) and self._open:
+            front = lowest([front, self._buckets_of.start(min(self._open))])
+        return front
+
+    def closing_time(self, newest: Time) -> Time:
+        return self._buckets_of.start(self._buckets_of.of_time(newest) + 3)  # see `end`
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         ended = sorted(self._open)

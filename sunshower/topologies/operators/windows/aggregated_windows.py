@@ -259,13 +259,18 @@ class OpenPanes:
 class TimePanes(OpenPanes):
     """The open panes of windows of time, each of which is called by its end."""
 
-    def __init__(self, word: str, contents: PaneValues, window: Window) -> None:
+    def __init__(
+        self, word: str, contents: PaneValues, window: Window, *, reads_ends: bool = False
+    ) -> None:
         super().__init__(word, contents, window.panes)
-        self.times = window.divided()
+        self.times, self._reads_ends = window.divided(), reads_ends
 
     def last_ended(self, time: Time) -> Time:
-        """The last pane whose windows have ended at `time`."""
-        return time if time in (inf, -inf) else self.times.of_time(time) - 1
+        """The last pane whose windows have ended at `time`; of ends of other windows, before it:
+        one that is `time` may still come."""
+        if time in (inf, -inf):
+            return time
+        return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
 
     def end(
         self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
@@ -400,6 +405,20 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
     )
 
 
+_STEPS_MAX = 3  # one, and more where a time zone has left out days
+
+
+def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
+    """The panes of event times. `are_ends`: of other windows; each is just before its number."""
+    numbers = panes.of_times(times) if times else []
+    for index, time in enumerate(times if are_ends else ()):
+        for _ in range(_STEPS_MAX):
+            if is_before(panes.start(numbers[index]), time):
+                break
+            numbers[index] -= 1
+    return numbers
+
+
 # ---- pane windows --------------------------------------------------------------------------------
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
@@ -416,12 +435,16 @@ class CombinePanes(AggregatorOperator):
         aggregators: Sequence[AnyAggregator],
         reader: TimeReader,
         panes: AnyPanes | None,
+        *,
+        are_ends: bool = False,
     ) -> None:
-        """`panes`: None: each time is a pane of its own."""
+        """`panes`: None: each time is a pane of its own. `are_ends`: the times are ends of
+        windows."""
         super().__init__(schema, by, aggregators)
         counts = (type(each) is count and each.field is None for each in aggregators)
         self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
         self.reader, self.panes = reader, panes
+        self._are_ends = are_ends
 
     def start(self, attempt: Attempt) -> Any:
         attempt, tables = super().start(attempt)
@@ -431,7 +454,9 @@ class CombinePanes(AggregatorOperator):
     def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
         attempt, tables, counts = batch
         times = self.reader.times(rows)
-        panes = times if self.panes is None else self.panes.of_times(times)
+        panes = (
+            times if self.panes is None else panes_of(self.panes, times, are_ends=self._are_ends)
+        )
         places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
         if self._counter is None:
             counts.update(places)
@@ -453,6 +478,7 @@ class PaneWindows(AggregatedWindows[Window]):
     """Windows of time, each called by its end."""
 
     _shift: float | None = None  # of the clock, once it is read
+    reads_ends = False  # whether its event times are ends of other windows
 
     def __init__(
         self,
@@ -466,7 +492,7 @@ class PaneWindows(AggregatedWindows[Window]):
         self.panes = window.divided()
 
     def forget(self) -> None:
-        self._open = TimePanes(_PANE, self.contents, self.window)
+        self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
 
     def load(self, key: Any, stored: Any) -> None:
@@ -503,13 +529,23 @@ class PaneWindows(AggregatedWindows[Window]):
             self.store.remove((BEHIND, group))
         return made
 
+    def closing_time(self, newest: Time) -> Time:
+        if not self.reads_ends:
+            return self.end_of(newest)
+        (pane,) = panes_of(self.panes, [newest], are_ends=True)
+        return self.panes.start(pane + self.window.panes + 1)  # see TimePanes.last_ended
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open.groups)
+
     def end_of(self, time: Time) -> Time:
         if self.reader is None:
             return inf
         return self.panes.start(self.panes.of_time(time) + self.window.panes)
 
     def places_of(self, times: Sequence[Time]) -> Sequence[int]:
-        return self.panes.of_times(times)
+        return panes_of(self.panes, times, are_ends=self.reads_ends)
 
     def place_now(self) -> int:
         return self.panes.of_time(self._now())
@@ -535,6 +571,13 @@ class CountWindows(AggregatedWindows[Window]):
 
     def time(self, reached: ReachedTime) -> Time:
         return -inf
+
+    def front(self, time: Time) -> Time:
+        return self._reached.time(0, keep=True)  # its results have no time of their own
+
+    @property
+    def has_open(self) -> bool:
+        return False  # no watermark makes rows of it
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         """Add rows; full windows wait for the next watermark, which brings their rows."""
@@ -609,6 +652,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def time(self, reached: ReachedTime) -> Time:
         return reached.time(self.late, keep=self.keeps_open)
+
+    @property
+    def has_open(self) -> bool:
+        return self._ends.first < inf
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.graph import Component, StreamSpec, Subscription
+from sunshower.topologies.graph import Component, StreamSpec, Subscription, upstream
 from sunshower.topologies.groupings import All
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
@@ -39,6 +39,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
+    AlignedWindow,
     AnyWindow,
     Sessions,
     Window,
@@ -87,18 +88,25 @@ def windows_of(
         has_panes=isinstance(window, Window) and not window.by_count,
     )
     contents = PaneValues(schema, given)
+    are_ends = window.field is not None and end_field(stream, window.field)
     if isinstance(window, Sessions):
         operator: WindowOperator = SessionWindows(store, window, contents, by, out)
     else:
         kind = CountWindows if window.by_count else PaneWindows
         operator = kind(store, window, contents, by, out)
-    combined = _combiner(window, schema, by, given) if contents.combines else None
+        if are_ends and isinstance(operator, PaneWindows):
+            operator.reads_ends = True
+    combined = _combiner(window, schema, by, given, are_ends) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
     return rows.stage.end_by(window.time, operator, out)
 
 
 def _combiner(
-    window: AnyWindow, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]
+    window: AnyWindow,
+    schema: Schema,
+    by: Sequence[str],
+    aggregators: Sequence[AnyAggregator],
+    are_ends: bool,
 ) -> tuple[Operator, Schema] | None:
     """What combines rows before they travel to the window, and the schema of its rows; None: the
     rows travel as they are."""
@@ -106,7 +114,7 @@ def _combiner(
     if window.time is not None:
         panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
-        combine = CombinePanes(schema, by, aggregators, reader, panes)
+        combine = CombinePanes(schema, by, aggregators, reader, panes, are_ends=are_ends)
         return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
@@ -116,10 +124,11 @@ def _combiner(
 def with_watermarks(
     components: Mapping[str, Component], topology: str, *, tracked: bool
 ) -> dict[str, Component]:
-    """The components, with streams of watermarks from the spouts to the windows downstream.
+    """The components, with streams of watermarks from the spouts, and from other windows, to the
+    windows downstream.
 
-    Raises TopologyError if a spout does not know the event time of its records, or no tree is
-    tracked.
+    Raises TopologyError if a spout does not know the event time of its records, no tree is tracked,
+    or a window of event time is downstream of itself.
     """
     found = dict(components)
     for id, component in components.items():
@@ -129,68 +138,158 @@ def with_watermarks(
         where = f"topology {topology!r}, {stage.window.operator.word} {id!r}"
         if not tracked:
             raise TopologyError(f"{where}: it needs ackers, and ackers is 0; leave out the setting")
-        spouts = _upstream(components, id, stage.window.fields, where)
-        tasks = sum(components[spout].parallelism for spout in spouts)
-        stage.window.operator.sources = tasks
-        for spout, streams in spouts.items():
+        senders = _Senders(components, id, stage.window.fields)
+        senders.check(where)
+        for spout, streams in senders.spouts.items():
             if not streams and stage.window.fields != [None]:
                 raise TopologyError(
                     f"{where}: it reads dead letters of spout {spout!r} alone, which have no event "
                     "time; give it a window without field="
                 )
             found[spout] = _with_times(found[spout], streams, where)
-            reads = Subscription(spout, WATERMARKS, All())
+        for sender in senders.stages:
+            components[sender].implementation.window.operator.sends = True
+        for sender in (*senders.spouts, *senders.stages):
+            sent = {**found[sender].streams, WATERMARKS: _MARKS}
+            found[sender] = replace(found[sender], streams=sent)
+            reads = Subscription(sender, WATERMARKS, All())
             found[id] = replace(found[id], inputs=(*found[id].inputs, reads))
+        for spout in senders.all_spouts:
+            found[spout] = replace(found[spout], windows=found[spout].windows + 1)
+        tasks = {spout: components[spout].parallelism for spout in senders.all_spouts}
+        operator = stage.window.operator
+        operator.sources = sum(tasks.values())
+        own_tasks = sum(tasks[spout] for spout in senders.spouts)
+        operator.senders = own_tasks, tuple(senders.stages)
     return found
 
 
-def _upstream(
-    components: Mapping[str, Component],
-    window: str,
-    fields: Sequence[TimeField | None],
-    where: str,
-) -> dict[str, dict[tuple[str, TimeField | None], None]]:
-    """The spouts whose records reach a window; of each, its streams on the way, and the field with
-    their event time. `fields`: that of each input of the window."""
-    spouts: dict[str, dict[tuple[str, TimeField | None], None]] = {}
-    for first, field in zip(components[window].inputs, cycle(fields), strict=False):
-        seen, waiting = {window}, [first]
+_MARKS = StreamSpec(WATERMARKS, Schema.of(Watermark))
+
+
+class _Senders:
+    """What sends watermarks to a window: the spouts and the stages whose records reach it without
+    another stage in between. `fields`: the field with the event time of each input of the window.
+    """
+
+    def __init__(
+        self, components: Mapping[str, Component], window: str, fields: Sequence[TimeField | None]
+    ) -> None:
+        self._components, self._window, self._fields = components, window, fields
+        # of each spout: its streams on the way, and the field with their event time
+        self.spouts: dict[str, dict[tuple[str, TimeField | None], None]] = {}
+        self.stages: dict[str, None] = {}
+        self.all_spouts: dict[str, None] = {}  # also those that reach it through other stages
+        self._beyond = {window}  # what is upstream of other stages
+        for read, field in zip(components[window].inputs, cycle(fields), strict=False):
+            self._follow([read], field, {window}, passes=False)
+        behind = {stage for stage in self.stages if self._reaches(stage)}
+        self._is_cycle = bool(behind)  # whether the window is downstream of itself
+        self.stages = {stage: None for stage in self.stages if stage not in behind}
+
+    def check(self, where: str) -> None:
+        """Raise TopologyError for stages with which watermarks have no meaning here."""
+        fields = [field for field in self._fields if field is not None]
+        if self._is_cycle and fields:
+            raise TopologyError(
+                f"{where}: it is downstream of itself, so it would wait for its own event time; "
+                "give it a window without field="
+            )
+        for stage in self.stages:
+            kind = getattr(self._components[stage].implementation.window.operator, "window", None)
+            if fields and isinstance(kind, AlignedWindow) and kind.calendar and kind.per_s != 1:
+                raise TopologyError(
+                    f"{where}: {stage!r} upstream of it has {kind.calendar} of numbers, whose ends "
+                    "are datetimes; make datetimes of the numbers before, with .map"
+                )
+            for known in self._components[stage].implementation.window.fields:
+                for field in fields if known is not None else ():
+                    if known.unit and field.unit and known.unit != field.unit:
+                        raise TopologyError(
+                            f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of "
+                            f"it is {known.unit!r}; give both the same unit="
+                        )
+
+    def _follow(
+        self,
+        waiting: list[Subscription],
+        field: TimeField | None,
+        seen: set[str],
+        *,
+        passes: bool,
+    ) -> None:
+        """Note what is upstream; `passes`: it is upstream of another stage."""
         while waiting:
             read = waiting.pop()
-            source = components[read.source]
+            source = self._components[read.source]
+            stage = source.implementation
             if source.level.is_spout:
-                streams = spouts.setdefault(source.id, {})
+                self.all_spouts[source.id] = None
+                streams = {} if passes else self.spouts.setdefault(source.id, {})
                 if read.stream != DEAD_LETTERS:  # their times are those of their messages
                     streams[read.stream, field] = None
-            stage = source.implementation
-            if not source.level.is_spout and source.id not in seen:
+                continue
+            is_stage = isinstance(stage, RecordStage)
+            if is_stage and stage.window is not None:
+                if not passes:
+                    self.stages[source.id] = None
+                if source.id not in self._beyond:
+                    self._beyond.add(source.id)
+                    self._follow([*source.inputs], field, self._beyond, passes=True)
+            elif source.id not in seen:
                 seen.add(source.id)
-                silent = stage.silent_inputs if isinstance(stage, RecordStage) else 0
-                waiting += source.inputs[silent:]
-            if field is not None and isinstance(stage, RecordStage) and stage.window is not None:
-                raise behind_window(where, f"{stage.window.operator.word} {source.id!r}")
-    return spouts
+                waiting += source.inputs[stage.silent_inputs if is_stage else 0 :]
+
+    def _reaches(self, stage: str) -> bool:
+        """Whether records of the window reach a stage."""
+        reads = self._components[stage].inputs
+        return stage == self._window or self._window in upstream(self._components, reads)
 
 
-def behind_window(where: str, window: str) -> TopologyError:
-    """The error for a window of event time behind another one; `window`: the other one."""
-    return TopologyError(
-        f"{where}: it is downstream of {window}, whose records leave after their event time has "
-        "passed; aggregate them without a window of event time"
-    )
+def end_field(stream: AnyStream, name: str) -> bool:
+    """Whether a field of a stream has the ends of windows upstream: it has the name of their field,
+    and no other record upstream has a field of that name."""
+    components, seen = stream.topology.component, set[str]()
+    waiting, found = [(stream.component, stream.id)], False
+    while waiting:
+        id, stream_id = waiting.pop()
+        source = components(id)
+        stage = source.implementation
+        if source.level.is_spout:
+            if name in source.streams[stream_id].schema.fields:
+                return False
+        elif id not in seen:
+            seen.add(id)
+            window = stage.window if isinstance(stage, RecordStage) else None
+            operator = None if window is None else window.operator
+            if isinstance(operator, PaneWindows | SessionWindows):
+                if name == operator.out.fields[operator.width]:
+                    found = True
+                elif name in operator.out.fields:
+                    return False
+            else:
+                waiting += [(read.source, read.stream) for read in source.inputs]
+    return found
 
 
 def check_time(
-    field: TimeField, known: TimeField | None, rows: str, schema: Schema, spout: Any, where: str
+    field: TimeField,
+    known: TimeField | None,
+    rows: str,
+    schema: Schema,
+    spout: Any,
+    where: str,
+    remedy: str = "",
 ) -> None:
     """Raise TopologyError unless records have their event time in `field`, or `spout` has a method
     for it.
 
-    `known`: the field of another window downstream of it. `rows`: what the records are, for errors.
+    `known`: the field of another window downstream of it. For errors: `rows`: what the records are;
+    `remedy`: another way out than a method.
     """
     own = getattr(spout, "event_time", None) is not None
     if not own:
-        _check_field(rows, schema, field, where)
+        _check_field(rows, schema, field, where, remedy)
     known = known or field
     if known.name != field.name and not own:
         raise TopologyError(
@@ -213,6 +312,9 @@ def check_equal(
             )
 
 
+_REMEDY = "; or give event_time= to the declaration of the spout: a field, or such a function"
+
+
 def _with_times(
     spout: Component, streams: Iterable[tuple[str, TimeField | None]], where: str
 ) -> Component:
@@ -221,15 +323,18 @@ def _with_times(
         if field is not None:
             rows, schema = f"stream {id!r} of spout {spout.id!r}", spout.streams[id].schema
             known = times.get(id)
-            check_time(field, known, rows, schema, spout.implementation, where)
+            own = spout.event_time
+            if isinstance(own, str):
+                _check_field(rows, schema, field._replace(name=own), where)
+            code = spout.implementation if own is None else spout
+            check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
                 check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
             times.setdefault(id, field)
-    streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
-    return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
+    return replace(spout, event_times=times)
 
 
-def _check_field(rows: str, schema: Schema, field: TimeField, where: str) -> None:
+def _check_field(rows: str, schema: Schema, field: TimeField, where: str, remedy: str = "") -> None:
     """Raise TopologyError unless records have their event time in `field`."""
     problem, hint = "", "Read records with that field (a format can do it)"
     kind = _annotation(schema, field.name)
@@ -241,7 +346,7 @@ def _check_field(rows: str, schema: Schema, field: TimeField, where: str) -> Non
         raise TopologyError(
             f"{where}: its event time is {field.name!r}, which {rows} {problem}. {hint}, or write "
             "`event_time` in the spout's class: def event_time(self, record) → a number, a "
-            "datetime or a date"
+            f"datetime or a date{remedy}"
         )
     if field.ahead not in ("auto", None) and field.unit is None and kind in (int, float, Decimal):
         raise TopologyError(f"{where}: field {field.name!r} of {rows} {NEEDS_UNIT}")

@@ -5,12 +5,16 @@ with a tree of its own, and windows that end by it belong to that tree. So the s
 whether all of their rows were processed, and sends the watermark again if not. A record older than
 `pending` cannot arrive any more: all such records are processed, which includes that they are in
 their window. So watermarks need no order relative to records, however they travel.
+
+A stage, such as a window, sends watermarks of its own to the stages behind it, as part of the trees
+of those that it gets. It claims that whatever it will emit is not before `pending`, and neither is
+what it has emitted in trees that it does not know to be complete.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -36,11 +40,21 @@ GAP_S = 10.0  # the longest time between two empty fetches; after a longer one I
 _NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
 
-class Watermark(NamedTuple):
-    """One watermark of one spout task. Times are event times, in the unit of their field."""
+class WatermarkTree(NamedTuple):
+    """The tree that a watermark is part of: that of a watermark of a spout task."""
 
-    task: int  # the spout task
-    life: int  # its incarnation
+    task: int
+    life: int
+    number: int
+    attempt: int
+    confirmed: int
+
+
+class Watermark(NamedTuple):
+    """One watermark of one task. Times are event times, in the unit of their field."""
+
+    task: int  # a spout task, or that of a stage
+    life: int  # its incarnation; of a stage any number that another process does not have
     number: int  # 1, 2, 3 … in this life; one that failed is sent again with its number
     attempt: int  # 1, 2, 3 … of this number
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
@@ -51,6 +65,15 @@ class Watermark(NamedTuple):
     fetched: int = 0  # if idle: this one was confirmed before the last empty fetch of any partition
     newest: Time = -inf  # the highest event time emitted, without those too far ahead of the clock
     ahead: bool = False  # whether there were such times
+    stage: str = ""  # the component, if it is no spout
+    tasks: int = 0  # how many tasks that has
+    silent: bool = False  # no record has come for so long that open windows end
+    of_tree: tuple[int, ...] = ()  # its tree, if it is no spout
+
+    @property
+    def tree(self) -> WatermarkTree:
+        """The tree that it is part of."""
+        return WatermarkTree(*(self.of_tree or (self.task, *self[1:5])))
 
 
 @dataclass(slots=True)
@@ -64,6 +87,12 @@ class PartitionTime:
     fetched_s: float = -inf  # when the last of these fetches began
     ahead_s: float = -inf  # when the last record was emitted that is too far ahead of the clock
     ahead_since_s: float = inf  # since when there was no other record
+    idle_after_s: float | None = None  # it is idle after so long; None: IDLE_S
+
+    @property
+    def idle_s(self) -> float:
+        """How long it must be silent to be idle."""
+        return IDLE_S if self.idle_after_s is None else self.idle_after_s
 
     @property
     def time(self) -> Time:
@@ -73,7 +102,7 @@ class PartitionTime:
     @property
     def is_idle(self) -> bool:
         """Whether it is idle, as of its last fetch."""
-        return self.fetched_s - self.quiet_s >= IDLE_S
+        return self.fetched_s - self.quiet_s >= self.idle_s
 
     def emitted(self, time: Time, now: float) -> None:
         """Note the event time of a record that is emitted now."""
@@ -113,7 +142,7 @@ class PartitionTime:
         if (self.is_idle and has_fetched) or silent_s < recent_s:
             return ""
         if self.quiet_s < inf and has_fetched:
-            wait_s = IDLE_S - (self.fetched_s - self.quiet_s)
+            wait_s = self.idle_s - (self.fetched_s - self.quiet_s)
             return (
                 f"partition {name} has no records; if that lasts, it is passed over in "
                 f"{wait_s:.0f} s"
@@ -130,11 +159,11 @@ class PartitionTime:
 
 
 def only_ahead(times: Mapping[K, PartitionTime], now: float) -> dict[K, float]:
-    """The partitions that have had no other records for IDLE_S than those that are too far ahead of
-    the clock, and for how many seconds. Windows do not wait for them."""
+    """The partitions that have had no other records, until they were idle, than those that are too
+    far ahead of the clock, and for how many seconds. Windows do not wait for them."""
     idle = {partition: time for partition, time in times.items() if time.is_idle}
     seconds = {partition: time.only_ahead_s(now) for partition, time in idle.items()}
-    return {partition: for_s for partition, for_s in seconds.items() if for_s >= IDLE_S}
+    return {at: for_s for at, for_s in seconds.items() if for_s >= idle[at].idle_s}
 
 
 def are_all_ahead(times: Mapping[K, PartitionTime], now: float) -> bool:
@@ -174,19 +203,21 @@ class _Moment(NamedTuple):
 class PartitionTimes:
     """The event times of the partitions that one task reads, and which of them are idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float | None = None) -> None:
+        """`idle_s`: how long a partition must be silent to be idle; None: IDLE_S."""
+        self.idle_s = idle_s
         self._times: dict[int, PartitionTime] = {}
         self._left: dict[int, _LeftPartition] = {}
         self._moments: deque[_Moment] = deque()
 
     def emitted(self, partition: int, time: Time, now: float) -> None:
         """Note the highest event time of records of a partition that are emitted now."""
-        self._times.setdefault(partition, PartitionTime()).emitted(time, now)
+        self._time(partition).emitted(time, now)
 
     def emitted_ahead(self, partition: int, now: float) -> None:
         """Note that a record of a partition is emitted that is too far ahead of the clock. It is
         passed over as if it were not there: like a fetch without a record."""
-        self._times.setdefault(partition, PartitionTime()).emitted_ahead(now)
+        self._time(partition).emitted_ahead(now)
 
     def left(self, partition: int, dropped: Time, now: float) -> None:
         """The task stops reading a partition, or reads it again from another position. It holds
@@ -214,7 +245,7 @@ class PartitionTimes:
         for partition in self._times.keys() - {*partitions}:
             self.left(partition, inf, now)
         for partition in partitions:
-            self._times.setdefault(partition, PartitionTime())
+            self._time(partition)
             self._left.pop(partition, None)
         self._left = {one: left for one, left in self._left.items() if left.until_s > now}
         for partition, known in self._times.items():
@@ -233,6 +264,12 @@ class PartitionTimes:
     def is_idle(self) -> bool:
         """Whether all partitions are idle, or there is none."""
         return not self._left and all(one.is_idle for one in self._times.values())
+
+    @property
+    def silent_s(self) -> float:
+        """For how long no partition has had a record, as of their last fetches."""
+        silent = (one.fetched_s - one.quiet_s for one in self._times.values())
+        return 0.0 if self._left else min(silent, default=inf)
 
     def only_ahead(self, now: float) -> Mapping[int, float]:
         return only_ahead(self._times, now)
@@ -263,6 +300,11 @@ class PartitionTimes:
         fetched_s = min((one.fetched_s for one in self._times.values()), default=inf)
         return self._before(fetched_s).confirmed
 
+    def _time(self, partition: int) -> PartitionTime:
+        if (known := self._times.get(partition)) is None:
+            known = self._times[partition] = PartitionTime(idle_after_s=self.idle_s)
+        return known
+
     def _before(self, at_s: float) -> _Moment:
         """What was known before this time."""
         moments = (moment for moment in reversed(self._moments) if moment.at_s < at_s)
@@ -271,12 +313,13 @@ class PartitionTimes:
 
 @dataclass(slots=True)
 class _Source:
-    """What a window knows of one spout task."""
+    """What a window knows of one task that sends watermarks."""
 
     mark: Watermark  # the last one
     passed: Time = -inf  # what the others had reached at its last empty fetch, if it was idle
-    noted: dict[int, Time] = field(default_factory=dict)  # number of a watermark → what the
-    # others had reached when it arrived
+    # number of a watermark → what the others had reached when it arrived, and the last watermark
+    # that this task had sent in its tree, or before
+    noted: dict[int, tuple[Time, int]] = field(default_factory=dict)
 
     @property
     def time(self) -> Time:
@@ -286,26 +329,33 @@ class _Source:
 class ReachedTime:
     """The event time that all sources of a window have reached."""
 
-    def __init__(self, sources: int) -> None:
-        self._sources = sources  # how many spout tasks are upstream
+    def __init__(self, spouts: int, stages: Iterable[str] = ()) -> None:
+        """`spouts`: how many spout tasks send watermarks; `stages`: the components that do."""
+        self._tasks: dict[str, float] = dict.fromkeys(stages, inf)
+        if spouts:
+            self._tasks[""] = spouts
         self._known: dict[int, _Source] = {}
-        self._newest: Time = -inf  # as in watermarks, of all tasks and lives
-        self._has_ahead = False
+        self.highest: Time = -inf  # `newest` of watermarks, of all tasks and lives
+        self.has_ahead = False
 
-    def hear(self, mark: Watermark) -> bool:
+    def hear(self, mark: Watermark, sent: int = 0) -> bool:
         """Note a watermark. Returns False if a later one of its task, or a later attempt, came
-        before."""
+        before. `sent`: the last watermark that this task has sent, or will in the same tree."""
+        if mark.stage and mark.tasks != self._tasks.get(mark.stage):
+            others = self._known.items()  # what its tasks have claimed is not known any more
+            self._known = {t: source for t, source in others if source.mark.stage != mark.stage}
+            self._tasks[mark.stage] = mark.tasks
         known = self._known.get(mark.task)
         if known is None or known.mark.life != mark.life:
             known = self._known[mark.task] = _Source(mark)
         elif mark[2:4] < known.mark[2:4]:
             return False
         known.mark = mark
-        self._newest = highest([self._newest, mark.newest])
-        self._has_ahead |= mark.ahead
+        self.highest = highest([self.highest, mark.newest])
+        self.has_ahead |= mark.ahead
         if mark.idle:
-            known.passed = highest([known.passed, known.noted.get(mark.fetched, -inf)])
-        known.noted[mark.number] = self._lowest_but(mark.task)
+            known.passed = highest([known.passed, known.noted.get(mark.fetched, (-inf, 0))[0]])
+        known.noted[mark.number] = self._lowest_but(mark.task), sent
         for number in [*known.noted]:
             if number < mark.fetched or len(known.noted) > _NOTED_MAX:
                 del known.noted[number]
@@ -314,24 +364,54 @@ class ReachedTime:
     @property
     def newest(self) -> Time:
         """The highest event time that is not too far ahead of the clock; inf if none was."""
-        return self._newest if self._has_ahead else inf
+        return self.highest if self.has_ahead else inf
 
     @property
-    def spouts(self) -> tuple[int, ...]:
-        """The spout tasks that have sent watermarks."""
+    def sources(self) -> tuple[int, ...]:
+        """The tasks that have sent watermarks."""
         return tuple(self._known)
+
+    @property
+    def slowest(self) -> int | None:
+        """The task that holds the others back; None: all have ended, or none has sent one."""
+        running = {t: source for t, source in self._known.items() if not source.mark.ended}
+        return min(
+            running,
+            key=lambda t: exact(lowest([running[t].time, running[t].mark.pending])),
+            default=None,
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tasks upstream have sent watermarks."""
+        counts = Counter(source.mark.stage for source in self._known.values())
+        return all(counts[stage] >= tasks for stage, tasks in self._tasks.items())
 
     @property
     def has_ended(self) -> bool:
         """Whether all sources have ended."""
-        known = self._known.values()
-        return len(known) >= self._sources and all(source.mark.ended for source in known)
+        return self.is_complete and all(source.mark.ended for source in self._known.values())
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no source that has not ended has had a record for as long as its spout says."""
+        running = [source.mark for source in self._known.values() if not source.mark.ended]
+        return bool(running) and self.is_complete and all(mark.silent for mark in running)
+
+    @property
+    def fetched(self) -> int | None:
+        """If all sources are idle that have not ended: a watermark that this task had sent, and
+        that was processed, before the last empty fetches. None: one is not idle, or all ended."""
+        running = [source for source in self._known.values() if not source.mark.ended]
+        if not running or not self.is_complete or not all(one.mark.idle for one in running):
+            return None
+        return min(one.noted.get(one.mark.fetched, (-inf, 0))[1] for one in running)
 
     def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
         after a record with a higher time; inf after the end of all sources, unless `keep`: then up
         to what all of them have reached that had a record."""
-        if len(self._known) < self._sources:
+        if not self.is_complete:
             return -inf
         known = self._known.values()
         running = [source.time for source in known if not source.mark.ended]
@@ -347,7 +427,7 @@ class ReachedTime:
 
         A source that has not sent a watermark yet may have reached nothing.
         """
-        if len(self._known) < self._sources:
+        if not self.is_complete:
             return -inf
         others = [s for t, s in self._known.items() if t != task and not s.mark.ended]
         return lowest((s.time for s in others if not s.mark.idle), default=-inf)

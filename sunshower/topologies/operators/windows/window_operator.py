@@ -6,6 +6,13 @@
 What a watermark has ended stays in the store until the spout task says, in a later watermark, that
 its tree is complete. A watermark that comes again is answered with the same rows. The rows of a
 former life of the spout task, which may have failed, belong to the next watermark of its new life.
+
+If other windows are behind this one, each watermark that it gets makes one of its own, in the same
+tree:
+
+    front      up to here windows have ended; a join, or a process, may emit what is a bit older
+    since      of rows that are owed: the front before they were made
+    pending    of the watermark: the lowest of these, so rows that may come again are not late
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from heapq import heappop, heappush
 from itertools import chain, count
 from math import inf
 from types import MethodType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sunshower.errors import TopologyFailed
 from sunshower.records import Schema, key_of
@@ -33,13 +40,18 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
-    as_float,
     highest,
     is_before,
     length_of,
     lowest,
 )
-from sunshower.topologies.operators.windows.watermarks import LateRecords, ReachedTime, Watermark
+from sunshower.topologies.operators.windows.watermarks import (
+    HOLDS_S,
+    LateRecords,
+    ReachedTime,
+    Watermark,
+    WatermarkTree,
+)
 
 T = TypeVar("T")
 
@@ -72,16 +84,44 @@ class DueTimes:
                 del self._expected[name]
                 yield at, key
 
+    @property
+    def first(self) -> Time:
+        """The lowest of all times; inf: there is none."""
+        return self._times[0][0] if self._times else inf
+
 
 # ---- window operator -----------------------------------------------------------------------------
 
 
+class Owed(NamedTuple):
+    """Rows that were made for a watermark of a spout task, and may not be processed."""
+
+    life: int
+    number: int  # of the watermark
+    rows: Sequence[Sequence[Any]]
+    since: Time = -inf  # the front before the first of them was made; of a former process unknown
+
+
+class StageTime(NamedTuple):
+    """How far a stage is in event time."""
+
+    time: Time  # windows up to here have ended
+    newest: Time  # the highest event time that its spouts have emitted
+    sources: tuple[int, ...]  # the tasks whose watermarks it follows
+    held_by: int | None  # which of these is the slowest
+    holds: str  # why it holds back the stages behind it; ""
+
+
 class WindowOperator(Gathering):
-    """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some;
+    """Keeps rows until a watermark ends their window. `sources`: how many spout tasks are upstream;
     `word`: what it is, for errors."""
 
     sources = 0
+    # how many spout tasks send it watermarks, and the stages that do; None: its sources
+    senders: tuple[int, Sequence[str]] | None = None
+    sends = False  # whether it sends watermarks itself
     word = "window"
+    _front: Time  # nothing but rows that are owed is before it, see above
     reader: TimeReader | None = None  # of the event times of its rows, if it reads them itself
 
     def __init__(self, store: KeyedStore, by: Sequence[str], out: Schema) -> None:
@@ -91,6 +131,7 @@ class WindowOperator(Gathering):
         self._is_loaded = False
         self._inherits = True  # whether a former life may have owed rows that nobody asks for
         self._time: Time = -inf  # windows up to here have ended
+        self.marks: list[Watermark] = []  # to send with what `advance` has returned
         self.late_records = LateRecords()
         # of the batch: how many, and how long after the end of their window
         self._late_now: list[tuple[int, Time]] = []
@@ -128,14 +169,34 @@ class WindowOperator(Gathering):
 
     def end_of(self, time: Time) -> Time:
         """The end of the last window with this event time."""
-        raise NotImplementedError
+        return time
+
+    def front(self, time: Time) -> Time:
+        """Nothing that it will make of what it has, and of records that come in time, is before
+        this, in event time. `time`: up to where windows have ended."""
+        return time
+
+    def closing_time(self, newest: Time) -> Time:
+        """Up to where windows end if no record comes; `newest`: the highest event time so far."""
+        return self.end_of(newest)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether it has something of which a later watermark makes rows."""
+        return True
 
     # ---- the operator ----------------------------------------------------------------------------
 
     def prepare(self, context: Context) -> None:
         self._context, self.clock = context, context.clock
         self.store.open(context)
-        self._reached = ReachedTime(self.sources)
+        spouts, stages = self.senders or (self.sources, ())
+        self._reached = ReachedTime(spouts, stages)
+        self._life, self._number = int(1e6 * self.clock.now()), 0  # of the watermarks it sends
+        # spout task → the tree of the last of its watermarks, and the number of what was sent in it
+        self._trees: dict[int, tuple[WatermarkTree, int]] = {}
+        self._sent: tuple[Any, ...] = ()  # what the last watermark has said
+        self._claim_s = self.clock.now()  # when it has said something new
         self._load()
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
@@ -151,22 +212,90 @@ class WindowOperator(Gathering):
         self._late_now.clear()
 
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
-        """The records that belong to the trees of these watermarks."""
+        """The records that belong to the trees of these watermarks. `marks` are then those to
+        send."""
         made: list[Any] = []
+        self.marks = []
         for mark in marks:
-            if self._reached.hear(mark):
-                made += self._committed(partial(self._ended_by, mark))
+            tree = mark.tree
+            known, number = self._trees.get(tree.task, (None, 0))
+            is_first = known is None or known[:4] != tree[:4]
+            number = self._number + 1 if is_first else number
+            if not self._reached.hear(mark, number):
+                continue
+            if known is not None and known.life == tree.life and tree[2:4] < known[2:4]:
+                continue  # a later attempt is under way
+            made += self._committed(partial(self._ended_by, tree, is_first=is_first))
+            self._trees[tree.task] = tree, number
+            if self.sends:
+                self._say(mark, is_first=is_first)
         return self.records(made)
+
+    def _say(self, heard: Watermark, *, is_first: bool) -> None:
+        """Send a watermark in the tree of that which was heard: one at least, so that tasks that
+        have lost what they knew hear of this one, and more if there is something new."""
+        reached, front = self._reached, self.claim
+        has_ended = reached.has_ended and not self._owed
+        fetched = None if self._owed or self.has_open else reached.fetched
+        is_idle = fetched is not None
+        is_silent = reached.is_silent and not (self._owed or self.has_open)
+        about = front, has_ended, is_idle, is_silent
+        if not is_first and about == self._sent:
+            return
+        if (front,) != self._sent[:1]:
+            self._claim_s = self.clock.now()
+        self._sent, self._number = about, self._number + 1
+        newest = reached.highest
+        self.marks.append(
+            Watermark(
+                self._context.task,
+                self._life,
+                self._number,
+                0,
+                0,
+                inf if is_idle or has_ended else front,
+                front,
+                idle=is_idle,
+                ended=has_ended,
+                fetched=fetched or 0,
+                newest=newest if newest == -inf else self.end_of(newest),
+                ahead=reached.has_ahead,
+                stage=self._context.component,
+                tasks=int(self._context.parallelism),
+                silent=is_silent,
+                of_tree=tuple(heard.tree),
+            )
+        )
+
+    @property
+    def claim(self) -> Time:
+        """Nothing that is not processed yet, or will be made, is before this, in event time."""
+        return lowest([self._front, *(owed.since for owed in self._owed.values())])
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """The records of rows that `add` and `end` have returned."""
         return self.out.make(rows)
 
     @property
-    def reached_time(self) -> tuple[float, tuple[int, ...]]:
-        """The time up to which windows have ended, and the spout tasks whose watermarks it
-        follows."""
-        return as_float(self._time), self._reached.spouts
+    def reached_time(self) -> StageTime:
+        """How far it is in event time."""
+        reached = self._reached
+        return StageTime(
+            self._time, reached.highest, reached.sources, reached.slowest, self._holds()
+        )
+
+    def _holds(self) -> str:
+        """Why it holds back the stages behind it, for users; "": it does not, or not for long."""
+        if not self.sends or self.clock.now() - self._claim_s < HOLDS_S:
+            return ""
+        if self._owed:
+            return "what its windows have made is not processed yet"
+        if self._reached.fetched is not None and self.has_open:
+            return (
+                "its sources are idle, and something in it waits for their next record: those "
+                "behind it wait, because it belongs before what they have"
+            )
+        return ""
 
     def snapshot(self) -> Any:
         return self.store.snapshot()
@@ -187,22 +316,29 @@ class WindowOperator(Gathering):
         if not self._is_loaded:
             self._load()
 
-    def _ended_by(self, mark: Watermark) -> list[Sequence[Any]]:
-        """The rows that `mark` must bring; those of an earlier watermark that is not confirmed,
-        too."""
-        place, due = (mark.life, mark.number), list[Sequence[Any]]()
-        if (owed := self._owed.get(mark.task)) is not None:
-            life, number, rows = owed
-            if (life, number) == place:
-                return list(rows)
-            if life != mark.life or number > mark.confirmed:
-                due += rows
+    def _ended_by(self, tree: WatermarkTree, *, is_first: bool) -> list[Sequence[Any]]:
+        """The rows that this tree must bring, and has not brought; those of an earlier watermark
+        that is not confirmed, too. `is_first`: no watermark of this tree came before."""
+        place, due, brought = (tree.life, tree.number), list[Sequence[Any]](), 0
+        owed, before = self._owed.get(tree.task), self._front
+        since: Time = inf
+        if owed is not None and (
+            owed[:2] == place or owed.life != tree.life or owed.number > tree.confirmed
+        ):
+            due, since = [*owed.rows], owed.since
+            brought = len(due) if owed[:2] == place else 0
+        was_there = brought
+        brought = 0 if is_first else brought
         if self._inherits:  # also for a task that does not exist in this run
             self._inherits = False
-            for other in [task for task in self._owed if task != mark.task]:
-                due += self._owed.pop(other)[2]
+            for other in [task for task in self._owed if task != tree.task]:
+                due += self._owed.pop(other).rows
+                since = -inf
                 self.store.remove((OWED, other))
         time = highest([self.time(self._reached), self._time])
+        if self._reached.is_silent and self.has_open and self._reached.highest > -inf:
+            closing = self.closing_time(self._reached.highest)
+            time = highest([time, closing]) if closing < inf else time
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
@@ -212,14 +348,15 @@ class WindowOperator(Gathering):
             time = highest([self._time, self.last_ended(ended)])
         if ended:
             self.store.put((TIME,), time)
-        if due:
-            self._owed[mark.task] = (*place, due)
-            self.store.put((OWED, mark.task), [*place, [list(row) for row in due]])
-        elif owed is not None:
-            del self._owed[mark.task]
-            self.store.remove((OWED, mark.task))
+        if len(due) > was_there:
+            self._owed[tree.task] = Owed(*place, due, since if since < inf else before)
+            self.store.put((OWED, tree.task), [*place, [list(row) for row in due]])
+        elif owed is not None and not due:
+            del self._owed[tree.task]
+            self.store.remove((OWED, tree.task))
         self._time = time
-        return due
+        self._front = self.front(time)
+        return due[brought:]
 
     def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
         """Up to where windows have ended at the end of all sources. Windows that only have times
@@ -243,14 +380,14 @@ class WindowOperator(Gathering):
 
     def _load(self) -> None:
         self._is_loaded, self._inherits = False, True
-        self._time = -inf
-        self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
+        self._time = self._front = -inf
+        self._owed: dict[int, Owed] = {}  # by spout task
         self.forget()
         for key, stored in self.store.entries():
             match key:
                 case (str(word), task) if word == OWED:
                     life, number, rows = self.store.read(stored)
-                    self._owed[task] = (life, number, rows)
+                    self._owed[task] = Owed(life, number, rows)
                 case (str(word),) if word == TIME:
                     self._time = self.store.read(stored)
                 case _:
@@ -355,6 +492,15 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf
+
+    def front(self, time: Time) -> Time:
+        if self.event_time is None:
+            return self._reached.time(0, keep=True)
+        return lowest([time, self._due.first])
+
+    @property
+    def has_open(self) -> bool:
+        return self._due.first < inf
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         """Fire the timers that are due, in the order of their times, and those that they set and

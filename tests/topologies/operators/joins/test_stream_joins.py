@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline, tumbling
+from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.state import SqliteState
@@ -276,9 +276,6 @@ def join(**changed: Any) -> Callable[[Streams], Any]:
     return lambda s: s.orders.join(s.payments, **given)
 
 
-SECOND = tumbling(seconds=1, field="at")
-
-
 @pytest.mark.parametrize(
     ("assemble", "error", "message"),
     [
@@ -301,24 +298,6 @@ SECOND = tumbling(seconds=1, field="at")
             "two fields would have one name",
         ),
         (join(fields=Strict, how="left"), RecordMismatch, "Strict.on is float, and it is None"),
-        (
-            lambda s: join()(s).join(
-                s.parcels,
-                "cents",
-                other_on="number",
-                field="at",
-                within=1,
-                name="more",
-                fields=("cents", "a", "b", "c", "d", "e"),
-            ),
-            TopologyError,
-            "join 'more': it is downstream of join 'join', whose records leave after",
-        ),
-        (
-            lambda s: join()(s).window(SECOND, count()),
-            TopologyError,
-            "window 'windows': it is downstream of join 'join'",
-        ),
         (
             lambda s: s.orders.join(
                 s.payments.map(paid_of), "order", field="at", within=1, fields=tuple("abcdefg")

@@ -21,6 +21,7 @@ from sunshower import (
     Spout,
     SpoutCollector,
     Topology,
+    collect,
     count,
     sessions,
     sliding,
@@ -246,6 +247,33 @@ class Bolts(Processed):
         left.fields("user").bolt("own", Gathers, settings["parallelism"], state=settings["state"])
 
 
+def flat(row: Any) -> tuple[str, int, tuple[int, ...]]:
+    """With the numbers in lists, or in lists of lists, once each, in their order."""
+    user, end, values = row
+    numbers = {number for one in values for number in (one if isinstance(one, tuple) else [one])}
+    return user, end, tuple(sorted(numbers))
+
+
+class Stages(Program):
+    """Windows of windows: those of 30 have the clicks of those of 10."""
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        fields, rows = ("user", "window", "clicks"), left
+        for length, field, late in ((10, "at", DISORDER), (30, "window", 0)):
+            window = tumbling(seconds=length, field=field, late=late)
+            value = "at" if field == "at" else "clicks"
+            grouped = rows.group_by("user")
+            made = grouped.window(
+                window, collect(value), fields=fields, name=f"of-{length}", **settings
+            )
+            rows = made.map(flat, fields=fields)
+        return rows
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        clicks = {(user, end, at) for user, end, values in found for at in values}
+        assert clicks == {(c.user, c.at // 30 * 30 + 30, c.at) for c in self.left.clicks}
+
+
 def waits(click: Click, state: KeyState[set[int]]) -> None:
     state.value = {*(state.value or ()), click.at}
     if state.timer is None:
@@ -336,7 +364,7 @@ class Broadcast(Tables):
 
 
 PROGRAMS: list[Callable[[int], Program]] = [
-    *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed),
+    *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed, Stages),
     *(Joined, Outer, Tables, Broadcast),
 ]
 

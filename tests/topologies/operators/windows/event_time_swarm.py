@@ -217,6 +217,8 @@ DISTURBANCES = {*CHANGES, *_FAULTS, "catch up"}
 class EventProgram:
     """One random program. Its fields tell what was written: `on_time` and `too_old` numbers."""
 
+    faults = _FAULTS
+
     def __init__(self, seed: int) -> None:
         self.seed, draw = seed, Random(seed)
         self.draw = draw
@@ -332,9 +334,10 @@ def run_program(program: EventProgram) -> SimRun:
             if is_chosen or draw.random() < 0.35:
                 program.change(step, CHANGES[seed % 9] if is_chosen else draw.choice(CHANGES))
             if is_chosen or draw.random() < 0.1:
-                fault = [*_FAULTS][seed % 8] if is_chosen else draw.choice([*_FAULTS])
+                faults = [*program.faults]
+                fault = faults[seed % 8] if is_chosen else draw.choice(faults)
                 with suppress(ClusterError):
-                    _FAULTS[fault](run, draw)
+                    program.faults[fault](run, draw)
                     program.happened[fault] += 1
         heal(run)
         program.end()

@@ -442,6 +442,56 @@ def test_a_window_without_offset_is_declared_as_before() -> None:
     assert isinstance(tumbling(days=1, field="at"), AlignedWindow)
 
 
+# ---- several stages ------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    shop: str
+    window: datetime
+    sales: int
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Pacific/Apia", "America/St_Johns"])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [({"seconds": 3_600}, "days"), ({"days": 1}, "months"), ({"days": 1}, "weeks")],
+)
+def test_days_follow_other_windows_and_are_followed_by_them(
+    zone: str, first: Any, then: str
+) -> None:
+    random, begin = Random(f"{zone} {then}"), datetime(2011, 12, 20, tzinfo=UTC)
+    times = sorted(begin + timedelta(minutes=random.randrange(30_000)) for _ in range(200))
+    rows = [Sale("ab"[n % 2], at, 1) for n, at in enumerate(times)]
+    local = ZoneInfo(zone)
+    topology = Topology("stages")
+    source = topology.spout("sales", Records(rows, type=Sale))
+    small = tumbling(**first, field="at", zone=zone)
+    parts = source.group_by("shop").window(small, count(), fields=Part, name="parts", parallelism=2)
+    large = tumbling(**{then: 1}, field="window", zone=zone)
+    ended = parts.group_by("shop").window(large, sum_("sales"), fields=Part, name="ended")
+    ended.global_().bolt("kept", Kept)
+    ended.late.shuffle().bolt("late", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    panes = CalendarPanes(then, 1, zone, 0, 1)  # type: ignore[arg-type]
+    expected: Counter[Any] = Counter()
+    for row in rows:
+        end = panes.start(panes.of_time(int(row.at.timestamp())) + 1)
+        expected[row.shop, datetime.fromtimestamp(end, local)] += 1
+    assert sorted(results["kept"][0]) == sorted((*key, n) for key, n in expected.items())
+    assert results["late"] == [[]]
+
+
+def test_a_window_behind_days_of_numbers_in_milliseconds_is_refused() -> None:
+    topology = Topology("stages")
+    source = topology.spout("sales", Records([], type=Numbered))
+    days = source.window(tumbling(days=1, field="at", unit="ms"), count(), name="days")
+    days.window(tumbling(weeks=1, field="window"), count(), name="weeks")
+    with pytest.raises(
+        TopologyError, match="'days' upstream of it has days of numbers, whose ends"
+    ):
+        topology.graph()
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from sunshower import Context, LogSpout, Polled, Spout, Topology, Unavailable, collect, tumbling
+from sunshower import (
+    Context,
+    LogSpout,
+    Polled,
+    Spout,
+    Topology,
+    Unavailable,
+    collect,
+    count,
+    sum_,
+    tumbling,
+)
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.windows.watermarks import PartitionTimes, ReachedTime, Watermark
 from tests.topologies.operators.kinds import Kept
@@ -18,8 +29,8 @@ from tests.topologies.operators.windows.test_windows import Click
 class TimesRig:
     """Partition times that are looked at each second."""
 
-    def __init__(self, *partitions: int) -> None:
-        self.times, self.read, self.now = PartitionTimes(), list(partitions), 0.0
+    def __init__(self, *partitions: int, idle_s: float | None = None) -> None:
+        self.times, self.read, self.now = PartitionTimes(idle_s), list(partitions), 0.0
         self.at_end: dict[int, float] = {}
 
     def wait(self, seconds: int, at_end: Collection[int], **times: float) -> None:
@@ -37,6 +48,15 @@ def test_a_partition_is_passed_over_after_30_s_of_fetches_at_its_end() -> None:
     rig = TimesRig(0, 1)
     rig.wait(1, [], p0=10.0, p1=5.0)
     rig.wait(29, [1], p0=50.0)
+    assert rig.times.lowest == 5.0
+    rig.wait(3, [1], p0=50.0)
+    assert rig.times.lowest == 50.0
+
+
+def test_the_time_until_a_silent_partition_is_passed_over_is_as_declared() -> None:
+    rig = TimesRig(0, 1, idle_s=5.0)
+    rig.wait(1, [], p0=10.0, p1=5.0)
+    rig.wait(4, [1], p0=50.0)
     assert rig.times.lowest == 5.0
     rig.wait(3, [1], p0=50.0)
     assert rig.times.lowest == 50.0
@@ -216,10 +236,10 @@ class Away(Spout[Click]):
             out.finish()
 
 
-def late_clicks(source: Any, tasks: int = 1) -> tuple[int, int]:
+def late_clicks(source: Any, tasks: int = 1, idle_s: float | None = None) -> tuple[int, int]:
     """The numbers of clicks in windows, and of late ones."""
     topology = Topology("clicks")
-    clicks = topology.spout("clicks", source, parallelism=tasks)
+    clicks = topology.spout("clicks", source, parallelism=tasks, idle_s=idle_s)
     window = tumbling(seconds=5, field="at", late=2)
     rows = clicks.window(window, collect("at"))
     rows.shuffle().bolt("kept", Kept)
@@ -242,5 +262,26 @@ def test_a_source_that_cannot_tell_is_passed_over_after_30_s() -> None:
     assert late > 5
 
 
+def test_the_declaration_of_a_spout_says_when_a_silent_source_is_passed_over() -> None:
+    assert late_clicks(CannotTell(), idle_s=60.0) == (120, 0)
+
+
 def test_records_after_an_outage_of_one_task_are_not_late() -> None:
     assert late_clicks(Away(), tasks=2) == (120, 0)
+
+
+def test_an_outage_holds_back_all_stages_behind_it_and_status_says_so() -> None:
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Away(), parallelism=2)
+    parts = clicks.window(tumbling(seconds=5, field="at"), count(), name="parts")
+    whole = parts.window(tumbling(seconds=20, field="window"), sum_("count"), name="whole")
+    whole.shuffle().bolt("kept", Kept)
+    whole.late.shuffle().bolt("late", Kept)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(30.0)
+        (why,) = run.snapshot().watermark_holds("whole")
+        assert run.wait(600.0)
+        rows = {name: sorted(run.results(name)[0]) for name in ("kept", "late")}
+    assert why == "task 2 of clicks: the task waits for a dependency"
+    assert rows == {"kept": [(20, 40), (40, 40), (60, 40)], "late": []}

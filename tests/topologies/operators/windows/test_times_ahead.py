@@ -395,7 +395,7 @@ def test_windows_do_not_wait_for_a_source_whose_times_are_all_in_the_future() ->
 # ---- states --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sessions", "join"])
+@pytest.mark.parametrize("kind", ["tumbling", "sessions", "join", "windows of windows"])
 def test_a_future_time_does_not_make_the_next_run_late(kind: str, tmp_path: Any) -> None:
     def go(times: list[datetime]) -> int:
         topology = Topology("events")
@@ -411,11 +411,17 @@ def test_a_future_time_does_not_make_the_next_run_late(kind: str, tmp_path: Any)
             windows: dict[str, Any] = {
                 "tumbling": tumbling(seconds=60, field="at"),
                 "sessions": sessions(gap=30, field="at"),
+                "windows of windows": tumbling(seconds=60, field="at"),
             }
             rows = stream.group_by("key").window(windows[kind], count(), state=state)
+        if kind == "windows of windows":
+            more = tumbling(seconds=300, field="window")
+            rows = rows.window(more, count(), state=state, name="more")
         rows.shuffle().bolt("kept", Kept)
         done = run(topology, NOW + timedelta(hours=1))
-        return done.snapshot.component("join" if kind == "join" else "windows").late
+        stages = {"join": ["join"], "windows of windows": ["windows", "more"]}
+        late = (done.snapshot.component(id).late for id in stages.get(kind, ["windows"]))
+        return sum(late)
 
     assert go(moments(timedelta(days=300))) == 0
     later = [at + timedelta(hours=1) for at in moments(timedelta(minutes=FUTURE - MINUTES))]

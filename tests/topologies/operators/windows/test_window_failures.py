@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sunshower import Context, Line, Records, Topology, count, sessions, sum_, tumbling
+from sunshower import Context, Line, Records, Topology, count, sessions, tumbling
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed, UnknownField
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import SqliteState
@@ -125,13 +125,6 @@ def stripped(click: Click) -> Line:
         (lambda s: s.window(HOUR, count(), parallelism=2), TopologyError, "without .group_by"),
         (lambda s: s.window(HOUR, count(), state="db"), TopologyError, "'db' is not a state"),
         (lambda _: sessions(gap=0, field="at"), ConfigError, "sessions: gap is 0"),
-        (
-            lambda s: s.window(HOUR, count(), sum_("at")).window(
-                tumbling(seconds=10, field="window"), count(), name="more"
-            ),
-            TopologyError,
-            "window 'more': it is downstream of window 'windows'",
-        ),
     ],
 )
 def test_wrong_windows_are_refused(assemble: Any, error: type[Exception], message: str) -> None:

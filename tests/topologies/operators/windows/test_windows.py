@@ -34,7 +34,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import TopologyFailed
+from sunshower.errors import TopologyError, TopologyFailed, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
@@ -332,6 +332,65 @@ def test_a_spout_of_tables_may_compute_the_event_time() -> None:
 
     found, _ = rows(Tables(), of_users(tumbling(seconds=10, field="at")))
     assert found == [("a", 10, 2), ("a", 20, 1)]
+
+
+class Visit(NamedTuple):
+    start: float
+
+
+def click_of(visit: Visit) -> Click:
+    return Click("a", visit.start)
+
+
+@pytest.mark.parametrize("event_time", ["start", lambda visit: visit.start])
+def test_the_declaration_of_a_spout_may_say_what_the_event_time_is(event_time: Any) -> None:
+    """Instead of its method, too: with that, the last record would not be late."""
+
+    class Visits(Spout[Visit]):
+        def records(self) -> Iterator[Visit]:
+            yield from map(Visit, (1.0, 12.0, 25.0, 3.0))
+
+        def event_time(self, visit: Visit) -> float:
+            return -visit.start
+
+    topology = Topology("clicks")
+    stream = topology.spout("visits", Visits(), event_time=event_time)
+    window = stream.map(click_of).window(tumbling(seconds=10, field="at", late=9), count())
+    window.shuffle().bolt("kept", Kept)
+    window.late.shuffle().bolt("late", Kept)
+    results = run(topology).results
+    assert sorted(results["kept"][0] + results["late"][0]) == [(10, 2), (20, 1), (30, 1)]
+
+
+def test_tables_have_the_event_time_that_is_declared() -> None:
+    class Tables(Spout[Click]):
+        emits = Click
+
+        def tables(self) -> Iterator[pa.Table]:
+            yield pa.table({"user": ["1", "2", "14"], "at": [0.0, 0.0, 0.0]})
+
+    def parsed(click: Click) -> Click:
+        return Click("a", float(click.user))
+
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Tables(), event_time=lambda click: int(click.user))
+    window = clicks.map(parsed).window(tumbling(seconds=10, field="at"), count())
+    window.shuffle().bolt("kept", Kept)
+    assert sorted(run(topology).results["kept"][0]) == [(10, 2), (20, 1)]
+
+
+def test_a_declared_event_time_must_be_a_field_or_a_function() -> None:
+    topology = Topology("clicks")
+    with pytest.raises(UnknownField, match="spout 'clicks': event_time"):
+        topology.spout("clicks", Records([], type=Click), event_time="when")
+    with pytest.raises(TopologyError, match="a field, or a function of a record"):
+        topology.spout("clicks", Records([], type=Click), event_time=7)  # type: ignore[arg-type]
+    texts = topology.spout("texts", Records([], type=Text), event_time="at")
+    texts.map(lambda text: Click(text.at, 0.0), fields=Click).window(
+        tumbling(seconds=10, field="at"), count()
+    )
+    with pytest.raises(TopologyError, match="of spout 'texts' has as str, which is no time"):
+        topology.graph()
 
 
 def test_windows_of_windows_include_all_records() -> None:
