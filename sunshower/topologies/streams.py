@@ -33,11 +33,15 @@ from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators import columns, schemas
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.joins.keyed_tables import (
+from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
+from sunshower.topologies.operators.joins.joined_streams import (
+    BoundedSettings,
     JoinSettings,
+    joined_streams,
+)
+from sunshower.topologies.operators.joins.keyed_tables import (
     KeyedTable,
     TableSettings,
-    joined_streams,
     keyed_table,
 )
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
@@ -340,12 +344,30 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     @overload
     def join(
         self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        how: Literal["semi", "anti"],
+        **settings: Unpack[BoundedSettings],
+    ) -> WindowRows[R_co]: ...
+    @overload
+    def join(
+        self,
         other: KeyedTable,
         on: str | Sequence[str] | None = None,
         *,
         how: Literal["inner", "left"] = "inner",
         fields: type[Row] | Sequence[str] | None = None,
     ) -> Stream[Row]: ...
+    @overload
+    def join(
+        self,
+        other: KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[AsOfSettings],
+    ) -> WindowRows[Row]: ...
     def join(
         self,
         other: Stream[Any] | KeyedTable,
@@ -359,12 +381,16 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         With a stream: those whose event times are close, when the second of them is processed.
         Records wait for partners in a keyed state. Those of a left or an outer join that had none
         are emitted when the watermark has passed all partners. A replayed record is joined again.
-        Settings: JoinSettings. With a table: the record that is there when this one is processed.
+        `how="semi"`: the records of self that have a partner, once; "anti": those that have none.
+        Settings: JoinSettings. With a table: the record that is there when this one is processed;
+        with `as_of="at"` the one that was valid at that time, once the watermarks have passed it.
+        Settings: AsOfSettings.
         """
         where = self._where("join")
         if isinstance(other, KeyedTable):
             rows = other.join(self, on, fields, settings, where)
-            return Stream.of_rows(self.topology, rows, "joined")
+            kind = WindowRows if "as_of" in settings else Stream
+            return kind.of_rows(self.topology, rows, "joined")
         if not isinstance(other, Stream):
             raise TopologyError(f"{where}: {other!r:.200} is no stream")
         given: JoinSettings = settings  # type: ignore[assignment]

@@ -15,6 +15,7 @@ import requests
 
 from sunshower import run_inline
 from sunshower.cli.statistics import status_fields
+from sunshower.clock import ManualClock
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
@@ -111,6 +112,14 @@ def test_a_parallel_step_changes_the_order() -> None:
             assert run.wait(60.0)
             counts[steps] = sum(run.results("late"))
     assert counts[1] == 0 < counts[2]
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_orders_that_the_page_shows_get_the_prices_of_their_time() -> None:
+    run_inline(runpy.run_path("priced_orders.py")["topology"].graph(), clock=ManualClock())
+    rows = [json.loads(line) for path in Path().glob("priced*.jsonl") for line in path.open()]
+    cents = {(row["item"], row["at"]): row["cents"] for row in rows}
+    assert cents == {("a", 99): 10, ("a", 100): 12, ("b", 49): 7, ("b", 60): None}
 
 
 @pytest.mark.usefixtures("programs")

@@ -208,6 +208,31 @@ def check_makes(schema: Schema, where: str) -> None:
         raise RecordMismatch(f"{where}: {error}") from None
 
 
+def joined_keys(
+    left: tuple[Schema, Any], right: tuple[Schema, Any], where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The key fields of either side of a join. `left` and `right` are schemas and the fields of the
+    key; None on the right: the same. Raises TopologyError for keys that cannot be equal."""
+    other_on = left[1] if right[1] is None else right[1]
+    for name, on in (("on", left[1]), ("other_on", other_on)):
+        KEYS.check(f"{where}: {name}", on, TopologyError)
+    ours, theirs = ((on,) if isinstance(on, str) else tuple(on) for on in (left[1], other_on))
+    if len(ours) != len(theirs) or not ours:
+        raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
+    for (schema, _), names in ((left, ours), (right, theirs)):
+        for name in names:
+            schema.check_field(name, where)
+    for one, other in zip(ours, theirs, strict=True):
+        _check_equatable((left[0], one), (right[0], other), where)
+    return ours, theirs
+
+
+def check_how(how: str, kinds: Sequence[str], where: str) -> None:
+    """Raise TopologyError unless `how` is one of these kinds of joins."""
+    if how not in kinds:
+        raise TopologyError(f"{where}: how is {how!r}; it is {_either(kinds)}")
+
+
 def joined_schema(
     left: tuple[Schema, Any],
     right: tuple[Schema, Any],
@@ -218,21 +243,10 @@ def joined_schema(
     where: str,
 ) -> tuple[tuple[str, ...], tuple[str, ...], Schema]:
     """The key fields of either side, and the schema of (key, other fields of the left, of the
-    right). `left` and `right` are schemas and the fields of the key; None on the right: the same.
-    Raises TopologyError for what cannot be joined."""
-    other_on = left[1] if right[1] is None else right[1]
-    for name, on in (("on", left[1]), ("other_on", other_on)):
-        KEYS.check(f"{where}: {name}", on, TopologyError)
-    ours, theirs = ((on,) if isinstance(on, str) else tuple(on) for on in (left[1], other_on))
-    if how not in kinds:
-        raise TopologyError(f"{where}: how is {how!r}; it is {_either(kinds)}")
-    if len(ours) != len(theirs) or not ours:
-        raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
-    for (schema, _), names in ((left, ours), (right, theirs)):
-        for name in names:
-            schema.check_field(name, where)
-    for one, other in zip(ours, theirs, strict=True):
-        _check_equatable((left[0], one), (right[0], other), where)
+    right). `left` and `right`: as of `joined_keys`. Raises TopologyError for what cannot be joined.
+    """
+    check_how(how, kinds, where)
+    ours, theirs = joined_keys(left, right, where)
     rests = rest_of(left[0], ours), rest_of(right[0], theirs)
     types = [left[0].kind(name) for name in (*ours, *rests[0])]
     types += [right[0].kind(name) for name in rests[1]]

@@ -282,7 +282,7 @@ class RecordStage(StageBuilder):
         return ended
 
     def join_by(
-        self, fields: Sequence[TimeField], operator: WindowOperator, schema: Schema
+        self, fields: Sequence[TimeField | None], operator: WindowOperator, schema: Schema
     ) -> StageRows[RecordStage]:
         """Make this stage a join, whose operator makes (branch, record) of its rows: 0 for the
         joined ones, which watermarks bring, too, and 1 for the late ones. Returns the joined."""

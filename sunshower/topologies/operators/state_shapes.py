@@ -89,7 +89,9 @@ def states_of(component: Component) -> dict[str, StateShape]:
     for one in code.operators if isinstance(code, OperatorBolt) else ():
         if hasattr(one, "snapshot"):
             by = (keys, tuple(getattr(one, "by", ())))
-            own = {name: value for name, value in vars(one).items() if name not in _CODE}
+            own = getattr(one, "declared", None) or {
+                name: value for name, value in vars(one).items() if name not in _CODE
+            }
             if isinstance(one, KeyedProcess):  # all else belongs to its function
                 own = {"has_timers": getattr(one, "has_timers", None)}
                 if one.kind is not KeyState:

@@ -25,6 +25,8 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
+from sunshower.topologies.operators.joins.joined_streams import BoundedSettings
 from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import (
@@ -875,6 +877,13 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         """Join rows with equal values of `on` within a batch: (key, other fields of self, of
         `other`). A left join keeps rows without a match, with None for the missing fields."""
         where = self._where("join")
+        across = {*BoundedSettings.__annotations__, *AsOfSettings.__annotations__}
+        if wrong := (tasks.keys() & across) - TaskSettings.__annotations__.keys():
+            raise TopologyError(
+                f"{where}: it pairs the rows of one batch, and {min(wrong)}= is for records that "
+                "wait for each other: join ordinary streams, which is at least once, or give "
+                "what is joined in one batch"
+            )
         check_streams([self, other], where)
         ours, theirs, out = joined_schema(
             (self.schema, on),

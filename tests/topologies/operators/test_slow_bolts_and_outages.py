@@ -15,7 +15,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
 from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.topologies.operators.joins import test_join_swarm as joins
 from tests.topologies.operators.test_keyed_state_recovery import OutageState
-from tests.topologies.operators.windows import test_timer_swarm as timers
+from tests.topologies.operators.timers import test_timer_swarm as timers
 from tests.topologies.operators.windows import test_window_swarm as windows
 from tests.topologies.operators.windows.window_swarm import (
     clicks_of,
@@ -37,7 +37,7 @@ def check_windows(run: SimRun) -> None:
 
 def check_joins(run: SimRun) -> None:
     found = {(*place, last) for place, own in written_values(run).items() for last in own}
-    assert found == joins.model(SEED, "outer").keys()
+    assert found == joins.model(SEED, "outer", joins.WITHIN).keys()
 
 
 def check_tables(run: SimRun) -> None:

@@ -26,7 +26,7 @@ from sunshower import (
     asynchronous,
     batch,
 )
-from sunshower.topologies.streams import Stream
+from sunshower.topologies.streams import Stream, WindowRows
 
 
 class Word(NamedTuple):
@@ -155,3 +155,13 @@ def declare(path: str) -> Topology:
     assert_type(topology.spout("few", Records([Word("a")], type=Word)), Stream[Word])
     assert watched.component == "look"
     return topology
+
+
+def joins(lines: Stream[Line], words: Stream[Word], totals: Stream[Total]) -> None:
+    semi = words.join(lines, "word", other_on="text", how="semi", keep=None)
+    assert_type(semi, WindowRows[Word])
+    near = totals.join(totals, "word", within=lambda total: (1, total.times), fields=Total)
+    assert_type(near, WindowRows[Total])
+    table = totals.group_by("word").table(field="times")
+    assert_type(words.join(table, fields=Total), Stream[Total])
+    assert_type(words.join(table, as_of="word", fields=Total), WindowRows[Total])

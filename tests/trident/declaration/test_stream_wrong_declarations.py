@@ -94,6 +94,12 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no Operator"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
+    (TopologyError, lambda s: s.join(s, "word", within=1), "within= is for records that wait"),
+    (
+        TopologyError,
+        lambda s: s.join(s, "word", as_of="at"),
+        "pairs the rows of one batch, and as_",
+    ),
     (TopologyError, lambda s: s.join(s, "word", ["word", "length"]), "same number of fields"),
     (RecordMismatch, lambda s: s.join(s, "word"), "one name: word, length, length"),
     (TopologyError, lambda s: s.shuffle(parallelism=0), "parallelism is 0"),

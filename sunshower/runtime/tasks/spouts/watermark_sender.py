@@ -461,8 +461,8 @@ class WatermarkSender:
         newest, silent = self._partitions.newest, False
         if self._silent_s is not None and self._is_known and pending == inf:
             silent = self._partitions.silent_s >= self._silent_s
-        about = reached, idle, ended, fetched, newest, self.ahead > 0
-        return Watermark(*place, pending, *about, silent=silent)
+        mark = Watermark(*place, pending, reached, idle, ended, fetched, newest, self.ahead > 0)
+        return mark._replace(silent=silent)
 
     def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""

@@ -10,14 +10,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Literal, Required
+from typing import Any
 
-from sunshower.arguments import FLAG, Values, check_names
+from sunshower.arguments import FLAG, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
-from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
+from sunshower.topologies.operators.joins.as_of_join import joined_as_of
+from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
+from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -25,7 +27,6 @@ from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (
     AnyStream,
-    Declarations,
     RecordStage,
     StageRows,
     TotalsSettings,
@@ -33,117 +34,10 @@ from sunshower.topologies.operators.stages import (
 )
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
-from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, Lineage, refuse_updates
-from sunshower.topologies.operators.windows.event_times import (
-    Ahead,
-    OrderReader,
-    TimeReader,
-    Unit,
-    declared_time,
-    zone_named,
-)
+from sunshower.topologies.operators.updates import Lineage
+from sunshower.topologies.operators.windows.event_times import OrderReader
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
-
-# ---- joined streams ------------------------------------------------------------------------------
-
-INPUT = ("input", "time", "values")
-_TIME = Values(float, "a number", least=0)
-
-
-class JoinSettings(TotalsSettings, total=False):
-    """The settings of `join`.
-
-    - `other_on`: the key of the other stream, if its fields have other names
-    - `how`: "inner"; "left" emits records of this stream that had no partner, too, with None for
-      the fields of the other one; "outer" those of both
-    - `within`: partners are at most so far apart, in the unit of `field`; seconds of a datetime
-    - `field`: of both streams: the event time
-    - `other_field`: that of the other stream, if it has another name
-    - `late`: how much later than a record with a higher time a record may come, 0
-    - `zone`: the time zone of event times without one, such as "Europe/Berlin"
-    - `other_zone`: that of the other stream, if it is another one
-    - `ahead`: how far ahead of the clock an event time may be and move the watermark; "auto": an
-      hour for datetimes; None: as far as it likes
-    - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
-    - `state`: where records wait; None: in the memory of the task, lost with its process
-    - `parallelism`: the number of tasks, 1; another one takes a stored state over
-    - `name`: of the bolt and of the state, by which a later run finds it; "join"
-    - `resources`: what each task requests of its node
-    """
-
-    other_on: str | Sequence[str] | None
-    how: Literal["inner", "left", "outer"]
-    within: Required[float]
-    field: Required[str]
-    other_field: str | None
-    late: float
-    zone: str | None
-    other_zone: str | None
-    ahead: Ahead
-    unit: Unit
-
-
-def joined_streams(
-    left: AnyStream,
-    right: AnyStream,
-    on: str | Sequence[str] | None,
-    fields: Columns | None,
-    settings: JoinSettings,
-    where: str,
-) -> StageRows[RecordStage]:
-    """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
-    check_names(settings, ("fields", *JoinSettings.__annotations__), where, TopologyError)
-    for name in ("within", "field"):
-        if name not in settings:
-            raise TopologyError(
-                f'{where}: give {name}=, as in within=60, field="at": partners are at most 60 '
-                "apart, in event time"
-            )
-    within, late, how = settings["within"], settings.get("late", 0.0), settings.get("how", "inner")
-    _TIME.check(f"{where}: within", within, TopologyError)
-    _TIME.check(f"{where}: late", late, TopologyError)
-    time = declared_time(settings["field"], settings, where)
-    other_field = settings.get("other_field")
-    other_field = time.name if other_field is None else other_field
-    other_zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
-    times = (time, time._replace(name=other_field, zone=other_zone))
-    for stream, time in zip((left, right), times, strict=True):
-        stream.schema.check_field(time.name, where)
-        refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
-    both = (left.schema, on), (right.schema, settings.get("other_on"))
-    ours, theirs, out = joined_schema(
-        *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
-    )
-    given = settings.get("name")
-    name = "join" if given is None else given
-    left.topology.check_new(name, settings.get("parallelism", 1), where)
-    classes = {*left.schema.classes, *right.schema.classes, *out.classes}
-    widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
-    store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
-    keeps = how != "inner", how == "outer"
-    operator = StreamJoin(store, ours, out, within=within, late=late, keeps=keeps, widths=widths)
-    inputs = [
-        join_input(left, ours, 0, times[0].reader(left.schema), f"{name}-left"),
-        join_input(right, theirs, 1, times[1].reader(right.schema), f"{name}-right"),
-    ]
-    grouped = [rows.fields(*key) for rows, key in inputs]
-    rows = begin_stage(left.topology, name, grouped, settings)
-    return rows.stage.join_by(times, operator, out)
-
-
-def join_input(
-    stream: AnyStream, on: Sequence[str], number: int, reader: TimeReader | None, name: str
-) -> tuple[Any, list[str]]:
-    """The records of a stream as rows for a join, and the fields of their key."""
-    operator, key = JoinInput(stream.schema, on, number, reader), key_names(on)
-    return stream.then(name, operator, Schema((*key, *INPUT))), key
-
-
-def key_names(on: Sequence[str]) -> list[str]:
-    """The fields of the key in rows for a join, whose further fields are INPUT."""
-    return [f"key-{place}" for place in range(len(on))]
-
 
 # ---- keyed tables --------------------------------------------------------------------------------
 
@@ -271,8 +165,7 @@ class KeyedTable:
 
     def __init__(
         self,
-        topology: Declarations,
-        schema: Schema,
+        changes: AnyStream,
         by: Sequence[str],
         rows: StageRows[RecordStage],
         store: KeyedStore,
@@ -281,9 +174,11 @@ class KeyedTable:
         has_updates: bool = False,
     ) -> None:
         """`rows`: the input of its stage. `has_updates`: as that of TableRows."""
-        self._topology, self.schema, self.by = topology, schema, tuple(by)
+        self.changes, self.by, self.settings = changes, tuple(by), settings
+        self.schema = schema = changes.schema
+        self.name, self.field = store.name, settings.get("field")
         self._broadcast = settings.get("broadcast", False)
-        function = TableRows(schema, by, settings.get("field"))
+        function = TableRows(schema, by, self.field)
         key = rows.schema.fields[: len(by)]
         function.has_updates = has_updates
         kind = TableOfTotals if has_updates else KeyedProcess
@@ -303,15 +198,17 @@ class KeyedTable:
         where: str,
     ) -> StageRows[RecordStage]:
         """The records of a stream, joined with the table. Raises TopologyError."""
-        if stream.topology is not self._topology:
+        if stream.topology is not self.changes.topology:
             raise TopologyError(
-                f"{where}: the table is one of topology {self._topology.id!r}; join streams and "
-                "tables of one topology"
+                f"{where}: the table is one of topology {self.changes.topology.id!r}; join streams "
+                "and tables of one topology"
             )
+        if "as_of" in settings:
+            return joined_as_of(stream, self, on, fields, settings, where)  # type: ignore[arg-type]
         if wrong := settings.keys() - {"how"}:
             raise TopologyError(
-                f"{where}: {min(wrong)!r} is for the join of two streams; with a table: on, how, "
-                "fields"
+                f"{where}: {min(wrong)!r} is for the join of two streams, or as_of= a time; with a "
+                "table: on, how, fields"
             )
         how = settings.get("how", "inner")
         left = (stream.schema, self.by if on is None else on)
@@ -397,9 +294,7 @@ def keyed_table(
     changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
     grouped = changes.all() if broadcast else changes.fields(*key)
     rows = begin_stage(stream.topology, name, [grouped], settings)
-    return KeyedTable(
-        stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
-    )
+    return KeyedTable(stream, by, rows, store, settings, has_updates=lineage is not None)
 
 
 def _reader(schema: Schema, field: str | None) -> OrderReader | None:

@@ -1,24 +1,33 @@
-"""The join of two ordinary streams: records with equal keys whose event times are close.
+"""The join of two ordinary streams: records with equal keys whose times make them partners.
 
     a record    ──▶ joined with those of the other side that are there ──▶ part of its tree
-                ──▶ kept, until the watermark has passed all that it may be joined with
-    a watermark ──▶ kept records that had no partner ──▶ part of its tree (left and outer joins)
+                ──▶ kept, until no partner of it can come any more
+    a watermark ──▶ records that had no partner (left, outer and anti joins), or that have one now
+                    (semi joins) ──▶ part of its tree
 
 Storm: org.apache.storm.bolt.JoinBolt.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
 from math import inf, nextafter
 from types import NoneType
 from typing import Any
 
-from sunshower.errors import Unserialisable
+from sunshower.errors import BadEmit, StateMismatch, Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import keys_of_partial, values_of_key
+from sunshower.topologies.operators.joins.partner_times import (
+    LEFT,
+    RIGHT,
+    Distance,
+    PartnerTimes,
+    time_of,
+)
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
@@ -29,34 +38,38 @@ from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
     TimeReader,
-    excess,
+    as_float,
     highest,
     is_before,
     length_of,
     lowest,
     minus,
+    plus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
-from sunshower.topologies.operators.windows.window_operator import WindowOperator
+from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
 
+_WAITING = "waiting"
+# Of earlier releases: (_RECORD, group, bucket, side, index): a record, and before that
+# (_BUCKET, group, bucket): [records of the left side, of the right side].
 _BUCKET, _RECORD = "bucket", "record"
-# In buckets: how much farther away a partner's bucket may be than `within`, because former versions
-# computed it with rounding.
-_SLACK = 0.001
 _JOINED, _LATE = 0, 1
 _SAME = {str, int, bool, bytes, NoneType}  # types of values that are their own keys
-_BUCKETS_AT_ONCE = 100  # of an earlier release, whose records get rows in one write
-_EMPTY = (0, 0)
-# (_RECORD, group, number, side, index): [event time, other values, had a partner, values of the key
-# if they are not in it]. Releases before stored all records of a bucket as one value:
-# (_BUCKET, group, number): [records of the left side, of the right side].
-Place = tuple[Any, int, int]  # group, number of the bucket, side
+_AT_ONCE = 1_000  # records that are read together
+_FORMER_AT_ONCE = 100  # entries of an earlier release that are changed by one write
+_FORMER_NAMES = ["by", "width", "_is_loaded", "_inherits", "_time", "late_records", "_late_now"]
+# (_WAITING, group, side, number): [time, other values, had a partner, values of the key if they are
+# not in it]. `time`: see PartnerTimes.
 Record = list[Any]
+Place = tuple[Any, int, float]  # group, side, and which of its orders: see PartnerTimes.position
+Entry = tuple[float, int]  # of an order: position, number
+Joined = Generator[tuple[int, Any], None, bool | None]
 
 
 class JoinInput(RowOperator):
     """Emits (fields of the key, number of the input, event time, other values) of each record. The
-    time is None without a reader for it.
+    time is None without a reader for it. `interval`: a function of a record that returns from when
+    to when its partners are; the time is then [event time, from, to].
 
     Once `read_updates` was called, it reads updates, with their key in the group, and emits (fields
     of the key, number of the input, None, [origin, number, other values of each row])."""
@@ -64,11 +77,16 @@ class JoinInput(RowOperator):
     ends_lineage = True
 
     def __init__(
-        self, schema: Schema, on: Sequence[str], number: int, reader: TimeReader | None
+        self,
+        schema: Schema,
+        on: Sequence[str],
+        number: int,
+        reader: TimeReader | None,
+        interval: Callable[[Any], tuple[Any, Any]] | None = None,
     ) -> None:
         self._width, self._places = 0, list[int]()
         rest = rest_of(schema, on)
-        self.number, self.reader = number, reader
+        self.number, self.reader, self._interval = number, reader, interval
         self._key = [schema.key([name]) for name in on]
         self._rest = [schema.key([name]) for name in rest]
 
@@ -88,46 +106,93 @@ class JoinInput(RowOperator):
             key = key_of_origin(origin, self._width, self._places)
             others = [[get(one) for get in self._rest] for one in rows]
             return ((*key, self.number, None, [origin, number, others]),)
-        time = None if self.reader is None else self.reader.time(row)
+        time: Any = None if self.reader is None else self.reader.time(row)
+        if self._interval is not None:
+            time = self._with_interval(time, row)
         key, rest = [get(row) for get in self._key], [get(row) for get in self._rest]
         return ((*key, self.number, time, rest),)
+
+    def _with_interval(self, time: Time, row: Any) -> list[Time]:
+        assert self.reader is not None
+        assert self._interval is not None
+        interval = self._interval(row)
+        try:
+            first, last = interval
+        except (TypeError, ValueError):
+            raise BadEmit(
+                f"within: the function of the join returned {interval!r:.200}; it returns (from, "
+                "to), as in lambda record: (record.at, record.until)"
+            ) from None
+        times = [time, self.reader.of_value(first), self.reader.of_value(last)]
+        if is_before(times[1], time):
+            raise BadEmit(
+                f"within: the function of the join says that partners begin at {first!r}, before "
+                f"the record's own event time, {time!r}: these may be gone already. Begin at the "
+                "event time or later, or give within=(before, after)"
+            )
+        return times
 
 
 class StreamJoin(WindowOperator, RowOperator):
     """Makes (0, joined record) and (1, late record) of the rows of two JoinInputs.
 
-    The records of a key are kept in buckets of event time, as long as `within`, so a record has its
-    partners in three of them; each record is an entry of the store. A bucket is removed when the
-    watermark has passed the next one. An exception in what follows ends the generator of a row
-    before the row is kept, except one of an async function.
+    The records of a key wait in the order of their times, each as an entry of the store; the order
+    is in memory. They are removed when the watermark has passed all partners that they may have. An
+    exception in what follows ends the generator of a row before the row is kept, except one of an
+    async function.
     """
 
     by_row = False
     word = "join"
+    takes_late: Sequence[int] = ()  # the sides that have no late records
 
     def __init__(
         self,
         store: KeyedStore,
         by: Sequence[str],
         out: Schema,
+        bounds: PartnerTimes,
+        how: str,
         *,
-        within: float,
-        late: float,
-        keeps: tuple[bool, bool],
+        late: float | None,
         widths: tuple[int, int],
+        order: Sequence[int],
     ) -> None:
-        """`keeps`: whether records of either side are emitted without a partner; `widths`: how many
-        values they have beside the key."""
+        """`late` None: the times are those of the clock. `widths`: how many values the sides have
+        beside the key. `order`: where the fields of `out` are in (key, values of the left side, of
+        the right side)."""
         super().__init__(store, by, out)
-        self.within, self.late, self.keeps = length_of(within), length_of(late), keeps
-        self._nothing = [(None,) * width for width in widths]
-        self._buckets_of = Panes(within or 1)
+        self.bounds, self.how = bounds, how
+        self.late = None if late is None else length_of(late)
+        self._order_of_fields = None if [*order] == [*range(len(order))] else order
+        self._makes_pairs = how not in ("semi", "anti")
+        self._make = out.make if self._makes_pairs else out.build  # records, or those of the left
+        self._emits_alone = how in ("left", "outer", "anti"), how == "outer"
+        self._emits_later = self._emits_alone[LEFT] or how == "semi", how == "outer"
+        self._nothing = [(None,) * width if self._makes_pairs else () for width in widths]
         self._announced: Sequence[Any] = ()
         self._latest: Time = -inf  # a time after that of all records that were removed
-        # What a batch has read, and the records of whose first partner it has. Savepoints have the
-        # names of what is here: further attributes are those of `_drop`.
-        self._buckets: dict[Place, list[Record]] = {}
-        self._changed: dict[Key, None] = {}
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What must be equal where its state continues. Of a join within a distance, savepoints of
+        earlier releases have all that it was made of."""
+        before, after = self.bounds.gaps
+        if not isinstance(self.bounds, Distance) or before != after or not self._makes_pairs:
+            return {"bounds": self.bounds, "how": self.how, "late": self.late}
+        return {
+            **{name: getattr(self, name) for name in _FORMER_NAMES},
+            "within": before,
+            "late": self.late,
+            "keeps": self._emits_alone,
+            "_nothing": self._nothing,
+            "_buckets_of": Panes(before or 1),  # type: ignore[arg-type]
+            "_announced": (),
+            "_latest": -inf,
+            "_buckets": (),
+            "_changed": (),
+            "sources": self.sources,
+        }
 
     # ---- records ---------------------------------------------------------------------------------
 
@@ -139,43 +204,69 @@ class StreamJoin(WindowOperator, RowOperator):
             self._read()
         own_key, (side, time, values) = row[: self.width], row[self.width :]
         (group,) = keys_of_partial(self.width, [row])
-        if is_before(time, self._time):
-            self._late_now.append((1, minus(self._time, time)))
-            yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
+        if self.late is None:
+            time = [self._now]
+        elif side not in self.takes_late and is_before(time_of(time), self._time):
+            self._late_now.append((1, minus(self._time, time_of(time))))
+            if self._makes_pairs or side == LEFT:
+                yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
             return
         self.late_records.in_time = True
-        found = [
-            (place, index, other)
-            for place in self._near(group, time, 1 - side)
-            for index, other in enumerate(self._records_of(place))
-            if excess(other[0], time, self.within) <= 0 and excess(time, other[0], self.within) <= 0
-        ]
-        for _, _, other in found:
+        has_partner = yield from self.joined(own_key, group, side, time, values)
+        if has_partner is not None:
+            self._keep(group, side, [time, values, has_partner], own_key)
+
+    def joined(
+        self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
+    ) -> Joined:
+        """What a record makes at once. Returns whether it has a partner; None: it is not kept."""
+        combine = self._pairs if self._makes_pairs else self._halves
+        return combine(own_key, group, side, time, values)
+
+    def _pairs(
+        self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
+    ) -> Joined:
+        partners = [*self._partners(group, side, time, _AT_ONCE)]
+        for _, _, other in partners:
             yield _JOINED, self._record(own_key, side, values, other[1])
-        kept = [time, values, bool(found)]
-        if self.keeps[side] and not {*map(type, own_key)} <= _SAME:
-            kept.append(list(own_key))
-        self._add((group, self._buckets_of.of_time(time), side), kept)
-        for place, index, other in found if self.keeps[1 - side] else ():
-            if not other[2]:
-                other[2] = True
-                self._changed[(_RECORD, *place, index)] = None
+        if self._emits_alone[1 - side]:
+            for place, entry, other in partners:
+                if not other[2]:
+                    other[2] = True
+                    self._matched[key_at(place, entry)] = None
+        return bool(partners)
+
+    def _halves(
+        self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
+    ) -> Joined:
+        """A record of a semi join that has waited for a partner goes with the next watermark,
+        because the partner, if it was replayed, would not find it again."""
+        if side == LEFT:
+            if next(self._partners(group, side, time, 1), None) is None:
+                return False
+            if self.how == "semi":
+                yield _JOINED, self._record(own_key, side, values, ())
+            return None
+        for place, entry, _ in [*self._partners(group, side, time, _AT_ONCE)]:
+            self._take(place, entry)
+            (self._matched if self.how == "semi" else self._dropped)[key_at(place, entry)] = None
+        # for ever, one is enough for all that come
+        is_enough = self.bounds.gaps[RIGHT] == inf and (group, RIGHT, 0.0) in self._order
+        return None if is_enough else True
 
     def flush(self) -> None:
         try:
-            added: dict[Key, Any] = {
-                (_RECORD, *place, index): stored
-                for place, records in self._added.items()
-                for index, stored in enumerate(records, self._size(place))
-            }
-            for key in self._changed:
-                record = added[key] if key in added else self.store.head(key)[0]
-                added[key] = [*record[:2], True, *record[3:]]
-            self.store.put_stored(added)
+            changed: dict[Key, Any] = dict(self._added)
+            for key in self._matched:
+                record = changed[key] if key in changed else self.store.head(key)[0]
+                changed[key] = [*record[:2], True, *record[3:]]
+            changed |= self._dropped
+            self.store.put_stored(changed)
             if self.store.is_open:
                 self.store.commit()
-            for (group, number, side), records in self._added.items():
-                self._sizes(group, number)[side] += len(records)
+            if self.how == "semi":
+                self._ready |= self._matched
+            self._undo.clear()
             self._count_late()
         finally:
             self.discard()
@@ -183,49 +274,76 @@ class StreamJoin(WindowOperator, RowOperator):
     def discard(self) -> None:
         self.store.discard()
         self._late_now.clear()
+        for place, entry, is_added in reversed(self._undo):
+            if is_added:
+                self._remove(place, entry)
+            else:
+                insort(self._order.setdefault(place, []), entry)
         self._drop()
 
     def _drop(self) -> None:
-        self._buckets, self._changed = {}, {}
-        self._new: defaultdict[Place, list[Record]] = defaultdict(list)  # what the batch adds
-        self._added: defaultdict[Place, list[Any]] = defaultdict(list)  # the same, as it is stored
+        # Of the batch: the records that it has read and added, and as they are stored; the keys of
+        # those of whose first partner it has, and of those that it removes; and how the order was
+        # changed.
+        self._records: dict[Key, Record] = {}
+        self._added: dict[Key, Any] = {}
+        self._matched: dict[Key, None] = {}
+        self._dropped: dict[Key, None] = {}
+        self._undo: list[tuple[Place, Entry, bool]] = []
 
     # ---- watermarks ------------------------------------------------------------------------------
 
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
         return [(_JOINED, record) for record in super().advance(marks)]
 
+    def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return self._make(rows)
+
     def forget(self) -> None:
-        # bucket → group → how many records of either side it has
-        self._open: defaultdict[int, dict[Any, list[int]]] = defaultdict(dict)
-        self._former: list[Key] = []  # buckets that an earlier release has stored
+        self._order: dict[Place, list[Entry]] = {}
+        self._reaches: dict[float, None] = {}  # the orders of the left side
+        self._due = DueTimes()  # of places; of records that say themselves when they are over
+        # if left records say when they are over: a heap of (time, number, place, entry)
+        self._lefts: list[tuple[Time, int, Place, Entry]] = []
+        self._ready: dict[Key, None] = {}  # of a semi join: what the next watermark brings
+        self._next = 0  # the number of the next record
+        self._former: list[Key] = []  # what an earlier release has stored
         self._drop()
 
     def load(self, key: Any, stored: Any) -> None:
-        if key[0] == _BUCKET:
+        if key[0] != _WAITING:
             self._former.append(key)
+            return
+        _, group, side, number = key
+        self._next = max(self._next, number + 1)
+        if self.how == "semi" and side == LEFT and stored[2]:
+            self._ready[key] = None
         else:
-            _, group, number, side, index = key
-            sizes = self._sizes(group, number)
-            sizes[side] = max(sizes[side], index + 1)
+            self._insert(group, side, self.store.read(stored[0]), number)
 
     def _load(self) -> None:
         super()._load()
-        for first in range(0, len(self._former), _BUCKETS_AT_ONCE):
-            self._store_by_record(self._former[first : first + _BUCKETS_AT_ONCE])
+        for first in range(0, len(self._former), _FORMER_AT_ONCE):
+            self._store_anew(self._former[first : first + _FORMER_AT_ONCE])
 
-    def _store_by_record(self, keys: Sequence[Any]) -> None:
+    def _store_anew(self, keys: Sequence[Any]) -> None:
+        """Store records as this release does, instead of their former entries."""
         self.store.fetch(keys)
         for key in keys:
-            _, group, number = key
-            for side, records in enumerate(self.store.get(key)):
-                for record in records:
-                    self._add((group, number, side), record)
+            sides = self.store.get(key)
+            if key[0] == _RECORD:
+                sides = [[sides], []] if key[3] == LEFT else [[], [sides]]
+            for side, records in enumerate(sides):
+                for time, values, had_partner, *own_key in records:
+                    first = self._key_of(key[1], own_key)
+                    self._keep(key[1], side, [time, values, had_partner], first)
             self.store.remove(key)
         self.flush()
 
     def time(self, reached: ReachedTime) -> Time:
-        return reached.time(self.late)
+        if self.late is not None:
+            return reached.time(self.late)
+        return inf if reached.has_ended else self.clock.wall()
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest
@@ -234,100 +352,222 @@ class StreamJoin(WindowOperator, RowOperator):
         return _time_after(time)
 
     def front(self, time: Time) -> Time:
-        front = minus(time, self.within)  # the earlier one of a pair
-        if any(self.keeps) and self._open:
-            front = lowest([front, self._buckets_of.start(min(self._open))])
-        return front
+        """The lowest time that either record of a later pair may have."""
+        if self.late is None:
+            return self._reached.time(0, keep=True)
+        if (gap := self._longest) is not None:
+            return minus(time, gap)
+        while self._lefts and not self._waits(*self._lefts[0][2:]):
+            heappop(self._lefts)
+        return lowest([time, self._lefts[0][0]]) if self._lefts else time
 
     def closing_time(self, newest: Time) -> Time:
-        return self._buckets_of.start(self._buckets_of.of_time(newest) + 3)  # see `end`
+        if (gap := self._longest) is not None:
+            return _time_after(plus(newest, gap))
+        return _time_after(highest([newest, self._due.last]))
+
+    @property
+    def _longest(self) -> Time | None:
+        """How long records wait at most; None: left records say it."""
+        later, earlier = self.bounds.gaps
+        return None if later is None or earlier is None else highest([later, earlier])
 
     @property
     def has_open(self) -> bool:
-        return bool(self._open)
+        return bool(self._ready) or self._due.first < inf
+
+    @property
+    def has_times(self) -> bool:
+        return self.late is not None
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        ended = sorted(self._open)
-        if time != inf:
-            reached = (-inf, 0.0) if time == -inf else self._buckets_of.split(time)
-            ended = [bucket for bucket in ended if (bucket + 2, _SLACK) <= reached]
-        places = [
-            (group, number, side)
-            for number in ended
-            for group in self._open[number]
-            for side in (0, 1)
-        ]
-        keys = [key for place in places for key in self._keys(place)]
-        self.store.fetch(keys)
-        made: list[Sequence[Any]] = []
-        for place in places:
-            group, _, side = place
-            for at, values, had_partner, *own_key in self.store.get_all(self._keys(place)):
-                self._latest = highest([self._latest, _time_after(at)])
-                if self.keeps[side] and not had_partner:
-                    first = own_key[0] if own_key else values_of_key(group, self.width)
-                    made.append(self._row(first, side, values, self._nothing[1 - side]))
-        self.store.put_stored(dict.fromkeys(keys))
-        for number in ended:
-            del self._open[number]
-        if ended:  # who comes now is late, also after a restart: its partners are gone
+        made = self._made_ready()
+        if time == -inf or (time == inf and self.late is None):
+            return made  # what has no limit may have partners in the next run
+        over, is_changed = self._over(time), False
+        self.store.fetch(key_at(place, entry) for place in over for entry in over[place])
+        for place, entries in over.items():
+            for entry in entries:
+                key = key_at(place, entry)
+                at, values, had_partner, *own_key = self.store.get(key)
+                if time != inf and not self.bounds.is_over(place[1], at, time):
+                    insort(self._order[place], entry)
+                    self._expect(place, entry, at)
+                    continue
+                self._latest = highest([self._latest, _time_after(time_of(at))])
+                first = self._key_of(place[0], own_key)
+                if self._emits_later[place[1]] and not had_partner:
+                    made += self.last_rows(place, first, at, values)
+                self.store.remove(key)
+                is_changed = True
+            self._expect_next(place)
+        if is_changed and self.late is not None:
+            # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
 
+    def last_rows(
+        self, place: Place, own_key: Sequence[Any], at: Any, values: Any
+    ) -> Iterable[Sequence[Any]]:
+        """The rows of a record that had no partner, and for which none can come any more."""
+        if self._emits_alone[place[1]]:
+            yield self._row(own_key, place[1], values, self._nothing[1 - place[1]])
+
+    def _over(self, time: Time) -> dict[Place, list[Entry]]:
+        """The records that may be over at `time`, taken out of their orders."""
+        over: dict[Place, list[Entry]] = {}
+        for _, (place, entry) in self._due.due(time):
+            if (order := self._order.get(place)) is None:
+                continue
+            if entry is not None:
+                first = bisect_left(order, entry)
+                last = first + (order[first : first + 1] == [entry])
+            else:
+                gap = self.bounds.gaps[place[1]]
+                limit = inf if time == inf else as_float(time) - as_float(gap or 0)
+                first, last = 0, bisect_right(order, (limit, inf))
+            over.setdefault(place, []).extend(order[first:last])
+            del order[first:last]
+        return over
+
+    def _made_ready(self) -> list[Sequence[Any]]:
+        """The rows of the records of a semi join that have a partner now."""
+        keys: list[Any] = [*self._ready]
+        self._ready = {}
+        made = list[Sequence[Any]]()
+        for key, (_, values, _, *own_key) in zip(keys, self.store.get_all(keys), strict=True):
+            first = self._key_of(key[1], own_key)
+            made.append(self._row(first, LEFT, values, ()))
+        self.store.put_stored(dict.fromkeys(keys))
+        return made
+
+    # ---- partners --------------------------------------------------------------------------------
+
     def _read(self) -> None:
         self.make_ready()
+        self._now = self.clock.wall()
         rows, width = self._announced, self.width
         with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
-            pairs = zip(keys_of_partial(width, rows), rows, strict=True)
-            places = {
-                place: None
-                for group, row in pairs
-                for place in self._near(group, row[width + 1], 1 - row[width])
-            }
-            self.store.fetch(key for place in places for key in self._keys(place))
+            keys: dict[Key, None] = {}
+            for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
+                side, time = row[width], [self._now] if self.late is None else row[width + 1]
+                if self._makes_pairs or side == RIGHT:
+                    for place, entries in self._near(group, side, time):
+                        keys.update((key_at(place, entry), None) for entry in entries)
+            self.store.fetch(keys)
         self._announced = ()
 
-    def _near(self, group: Any, time: Time, side: int) -> list[Place]:
-        """Where records of one side are that may be partners."""
-        bucket, part = self._buckets_of.split(time)
-        numbers = range(bucket - 1 - (part < _SLACK), bucket + 2 + (part > 1 - _SLACK))
-        return [(group, number, side) for number in numbers]
+    def _near(self, group: Any, side: int, time: Any) -> Iterator[tuple[Place, list[Entry]]]:
+        """Where records of the other side are that may be partners."""
+        for reach, low, high in self.bounds.near(side, time, self._reaches):
+            place = group, 1 - side, reach
+            if (order := self._order.get(place)) is not None:
+                first = bisect_left(order, (low, -1))
+                if entries := order[first : bisect_right(order, (high, inf))]:
+                    yield place, entries
 
-    def _records_of(self, place: Place) -> list[Record]:
-        """The records of one side of a bucket, with those of this batch."""
-        if place not in self._buckets:
-            known = self.store.get_all(self._keys(place))
-            self._buckets[place] = [*known, *self._new.get(place, ())]
-        return self._buckets[place]
+    def _partners(
+        self, group: Any, side: int, time: Any, at_once: int
+    ) -> Iterator[tuple[Place, Entry, Record]]:
+        """The partners of a record; `at_once`: how many are read together."""
+        for place, entries in self._near(group, side, time):
+            for first in range(0, len(entries), at_once):
+                part = entries[first : first + at_once]
+                for entry, record in zip(part, self._records_at(place, part), strict=True):
+                    times = (time, record[0]) if side == LEFT else (record[0], time)
+                    if self.bounds.are_partners(*times):
+                        yield place, entry, record
 
-    def _add(self, place: Place, record: Record) -> None:
+    def _records_at(self, place: Place, entries: Sequence[Entry]) -> list[Record]:
+        keys, records = [key_at(place, entry) for entry in entries], self._records
+        if missing := [key for key in keys if key not in records]:
+            records.update(zip(missing, self.store.get_all(missing), strict=True))
+        return [records[key] for key in keys]
+
+    # ---- order -----------------------------------------------------------------------------------
+
+    def _keep(self, group: Any, side: int, record: Record, own_key: Sequence[Any]) -> None:
         """Keep a record until the batch ends. Raises Unserialisable."""
-        self._added[place].append(self.store.convert(record))
-        self._new[place].append(record)
-        if place in self._buckets:
-            self._buckets[place].append(record)
+        if self._emits_later[side] and not {*map(type, own_key)} <= _SAME:
+            record.append(list(own_key))
+        stored = self.store.convert(record)
+        place, entry = self._insert(group, side, record[0], self._next)
+        self._next += 1
+        self._undo.append((place, entry, True))
+        self._added[key_at(place, entry)] = stored
+        self._records[key_at(place, entry)] = record
 
-    def _keys(self, place: Place) -> list[Key]:
-        """The keys of the stored records of one side of a bucket."""
-        return [(_RECORD, *place, index) for index in range(self._size(place))]
+    def _insert(self, group: Any, side: int, time: Any, number: int) -> tuple[Place, Entry]:
+        """Note in the order of its place that a record waits there. Raises StateMismatch."""
+        if not self.bounds.fits(side, time):
+            raise StateMismatch(
+                f"join {self.store.name!r}: its state was stored by a join with other bounds "
+                "(within= as a number or a pair, as a function, or keep=): give the join another "
+                "name=, or the bounds that it had"
+            )
+        reach, position = self.bounds.position(side, time)
+        if side == LEFT:
+            self._reaches[reach] = None
+        place, entry = (group, side, reach), (position, number)
+        insort(self._order.setdefault(place, []), entry)
+        self._expect(place, entry, time)
+        if side == LEFT and self.bounds.gaps[LEFT] is None:
+            heappush(self._lefts, (time[0], number, place, entry))
+        return place, entry
 
-    def _size(self, place: Place) -> int:
-        """How many records of one side are stored."""
-        group, number, side = place
-        return self._open[number].get(group, _EMPTY)[side] if number in self._open else 0
+    def _waits(self, place: Place, entry: Entry) -> bool:
+        order = self._order.get(place, [])
+        first = bisect_left(order, entry)
+        return order[first : first + 1] == [entry]
 
-    def _sizes(self, group: Any, number: int) -> list[int]:
-        return self._open[number].setdefault(group, [0, 0])
+    def _expect(self, place: Place, entry: Entry, time: Any) -> None:
+        """Look at a record when it is over; if all of its place wait equally long, at the first."""
+        is_alone = self.bounds.gaps[place[1]] is None
+        if not is_alone and self._order[place][0] is not entry:
+            return
+        if (due := self.bounds.due(place[1], time)) != inf:
+            # a watermark at that time does not end it
+            self._due.expect((place, entry if is_alone else None), nextafter(due, inf))
+
+    def _expect_next(self, place: Place) -> None:
+        """Look at a place again when its first record is over, if all wait equally long."""
+        if not (order := self._order[place]):
+            del self._order[place]
+        elif (gap := self.bounds.gaps[place[1]]) is not None:
+            self._due.expect((place, None), nextafter(order[0][0] + as_float(gap), inf))
+
+    def _take(self, place: Place, entry: Entry) -> None:
+        """Take a record out of its order in this batch."""
+        self._remove(place, entry)
+        self._undo.append((place, entry, False))
+
+    def _remove(self, place: Place, entry: Entry) -> None:
+        order = self._order[place]
+        del order[bisect_left(order, entry)]
+        if not order:
+            del self._order[place]
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _key_of(self, group: Any, own_key: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        """The values of the key of a record; `own_key`: as they are stored, if they are."""
+        return own_key[0] if own_key else values_of_key(group, self.width)
 
     def _row(
         self, key: Sequence[Any], side: int, own: Sequence[Any], other: Sequence[Any]
     ) -> list[Any]:
-        left, right = (own, other) if side == 0 else (other, own)
-        return [*key, *left, *right]
+        left, right = (own, other) if side == LEFT else (other, own)
+        row = [*key, *left, *right]
+        return row if self._order_of_fields is None else [row[at] for at in self._order_of_fields]
 
     def _record(self, *about: Any) -> Any:
-        (made,) = self.out.make([self._row(*about)])
+        (made,) = self._make([self._row(*about)])
         return made
+
+
+def key_at(place: Place, entry: Entry) -> Key:
+    """Where a record is stored."""
+    return (_WAITING, place[0], place[1], entry[1])
 
 
 def _time_after(time: Time) -> Time:

@@ -196,7 +196,14 @@ class _Senders:
                 "give it a window without field="
             )
         for stage in self.stages:
-            kind = getattr(self._components[stage].implementation.window.operator, "window", None)
+            operator = self._components[stage].implementation.window.operator
+            if fields and not operator.has_times:
+                raise TopologyError(
+                    f"{where}: it is downstream of {operator.word} {stage!r} without a limit, "
+                    "whose records may be of any event time; give that join field= and within=, or "
+                    "aggregate without a window of event time"
+                )
+            kind = getattr(operator, "window", None)
             if fields and isinstance(kind, AlignedWindow) and kind.calendar and kind.per_s != 1:
                 raise TopologyError(
                     f"{where}: {stage!r} upstream of it has {kind.calendar} of numbers, whose ends "

@@ -89,6 +89,11 @@ class DueTimes:
         """The lowest of all times; inf: there is none."""
         return self._times[0][0] if self._times else inf
 
+    @property
+    def last(self) -> Time:
+        """The highest of all times; -inf: there is none."""
+        return highest(time for time, *_ in self._times)
+
 
 # ---- window operator -----------------------------------------------------------------------------
 
@@ -183,6 +188,11 @@ class WindowOperator(Gathering):
     @property
     def has_open(self) -> bool:
         """Whether it has something of which a later watermark makes rows."""
+        return True
+
+    @property
+    def has_times(self) -> bool:
+        """Whether what it makes may have event times."""
         return True
 
     # ---- the operator ----------------------------------------------------------------------------

@@ -6,8 +6,14 @@ from collections import Counter
 from enum import Enum
 from typing import Any
 
-from sunshower import Records, Retry, Topology, run_inline
+import pytest
+
+from sunshower import Context, Records, Retry, Topology, run_inline
 from sunshower.clock import ManualClock
+from sunshower.errors import TopologyFailed
+from sunshower.state import MemoryState
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.states import Spread
 from tests.topologies.operators.joins.test_stream_joins import WITHIN, Order, Payment, Slow, source
 from tests.topologies.operators.kinds import Kept
 
@@ -89,3 +95,47 @@ def test_a_replayed_record_is_stored_and_joined_twice() -> None:
         ("a", 2, "y", 0, 13): 2,
         ("a", 2, "y", 1, 6): 1,
     }
+
+
+@pytest.mark.parametrize("form", ["bucket", "record"])
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_records_that_an_earlier_release_has_stored_find_their_partners(
+    form: str, how: Any
+) -> None:
+    """In buckets of `within`, whose records were one value, and later one each."""
+    early, late = [0, [0, "x"], False], [12, [12, "y"], False]
+    former: dict[Any, Any]
+    if form == "bucket":
+        former = {("bucket", "a", 0): [[early], []], ("bucket", "a", 1): [[late], []]}
+    else:
+        former = {("record", "a", 0, 0, 0): early, ("record", "a", 1, 0, 0): late}
+    state = MemoryState()
+    store = KeyedStore(state, "join", "here", spread=Spread.BY_GROUP)
+    store.open(Context("orders", "join", 1, 0, 1, clock=ManualClock()))
+    store.put_all(former, [*former])
+    store.commit()
+    topology = Topology("orders")
+    orders = source(topology, Order, Slow([Order("b", 0, "z")]))
+    payments = source(topology, Payment, Slow([Payment("a", 9, 1), Payment("a", 22, 2)]))
+    orders.join(payments, "order", **WITHIN, how=how, state=state).shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    alone = [("b", 0, "z", None, None)] if how == "outer" else []
+    pairs = [("a", 0, "x", 9, 1), ("a", 12, "y", 9, 1), ("a", 12, "y", 22, 2)]
+    assert sorted(kept) == sorted([*pairs, *alone])
+    assert not [key for key, _ in state.items("join") if key[0] in ("bucket", "record", "waiting")]
+
+
+def test_a_join_with_other_bounds_does_not_read_the_state_of_another_kind() -> None:
+    state = MemoryState()
+
+    def run(**bounds: Any) -> None:
+        topology = Topology("orders")
+        orders = source(topology, Order, [Order("a", 0, "x")])
+        payments = source(topology, Payment, [])
+        joined = orders.join(payments, "order", other_on="paid", state=state, **bounds)
+        joined.shuffle().bolt("kept", Kept)
+        run_inline(topology.graph(), clock=ManualClock())
+
+    run(keep=None)
+    with pytest.raises(TopologyFailed, match="was stored by a join with other bounds"):
+        run(within=10, field="at", other_field="on")

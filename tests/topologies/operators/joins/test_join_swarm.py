@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
+    Click,
     change_of,
     clicks_of,
     join_topology,
@@ -15,17 +16,37 @@ from tests.topologies.operators.windows.window_swarm import (
     written_values,
 )
 
-KINDS = ("inner", "left", "outer")
 WITHIN = 6
+KINDS: list[tuple[str, Any]] = [
+    *(("inner", WITHIN), ("left", WITHIN), ("outer", WITHIN)),
+    *(("semi", (0, WITHIN)), ("anti", WITHIN), ("as of", None)),
+    ("left", lambda click: (click.at, click.at + click.at % 9)),
+]
 
 
-def model(seed: int, how: str) -> Counter[Any]:
+def are_partners(a: Click, b: Click, within: Any) -> bool:
+    if callable(within):
+        first, last = within(a)
+        return bool(first <= b.at <= last)
+    before, after = within if isinstance(within, tuple) else (within, within)
+    return bool(-before <= b.at - a.at <= after)
+
+
+def model(seed: int, how: str, within: Any) -> Counter[Any]:
     """Return (user, time on the left, time on the right) → number, as a plain program has it."""
     left = [click for task in range(2) for click in clicks_of(seed, task)]
     right = clicks_of(-seed - 1, 0)
-    pairs = [(a, b) for a in left for b in right if a.user == b.user and abs(a.at - b.at) <= WITHIN]
+    both = [(a, b) for a in left for b in right if a.user == b.user]
+    if how == "as of":
+        times = [[b.at for b in right if b.user == a.user and b.at <= a.at] for a in left]
+        return Counter(
+            (a.user, a.at, max(own, default=None)) for a, own in zip(left, times, strict=True)
+        )
+    pairs = [(a, b) for a, b in both if are_partners(a, b, within)]
     found = Counter((a.user, a.at, b.at) for a, b in pairs)
     matched = {id(click) for pair in pairs for click in pair}
+    if how in ("semi", "anti"):
+        return Counter((a.user, a.at, how) for a in left if (id(a) in matched) == (how == "semi"))
     if how != "inner":
         found.update((a.user, a.at, None) for a in left if id(a) not in matched)
     if how == "outer":
@@ -33,11 +54,11 @@ def model(seed: int, how: str) -> Counter[Any]:
     return found
 
 
-@seeds(36, kinds=len(KINDS))
+@seeds(84, kinds=len(KINDS))
 def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
-    how = KINDS[seed % 3]
-    expected = model(seed, how)
-    run = run_with_faults(seed, join_topology(seed, WITHIN, how))
+    how, within = KINDS[seed % len(KINDS)]
+    expected = model(seed, how, within)
+    run = run_with_faults(seed, join_topology(seed, within, how))
     found = Counter(
         {(*p, last): n for p, own in written_values(run).items() for last, n in own.items()}
     )

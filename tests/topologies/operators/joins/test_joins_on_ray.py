@@ -97,3 +97,38 @@ def test_a_table_in_memory_is_filled_again_when_its_workers_are_killed(
     assert {(row["order"], row["name"]) for row in rows} == {
         (n, f"user {n % USERS}") for n in range(TOTAL)
     }
+
+
+def price_of(number: Number) -> tuple[int, int, int]:
+    return number.value // 10 % 3, number.value, number.value
+
+
+@pytest.mark.long
+def test_each_order_gets_the_price_of_its_time_although_workers_die(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Each of three items has a new price after thirty orders."""
+    topology, path = Topology("prices", workers=3), tmp_path / "priced.jsonl"
+    gate = tmp_path / "gate"
+    orders = topology.spout("orders", Numbers(TOTAL, gate)).map(
+        lambda number: (number.value % 3, number.value), fields=("item", "at")
+    )
+    changes = topology.spout("changes", Numbers(TOTAL, gate)).filter(
+        lambda number: number.value % 10 == 0
+    )
+    prices = (
+        changes.map(price_of, fields=("item", "changed", "price"))
+        .group_by("item")
+        .table(field="changed", state=SqliteState(tmp_path / "prices.db"), parallelism=2)
+    )
+    priced = orders.join(prices, as_of="at", how="left")
+    priced.shuffle().bolt("store", JsonLines(path))
+    with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
+        finish_with_kills(run, "orders", TOTAL, run.plan.tasks_of("table-as-of"), gate)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    times = [(number // 10 % 3, number) for number in range(0, TOTAL, 10)]
+    expected = {
+        (n, max((time for item, time in times if item == n % 3 and time <= n), default=None))
+        for n in range(TOTAL)
+    }
+    assert {(row["at"], row["price"]) for row in rows} == expected

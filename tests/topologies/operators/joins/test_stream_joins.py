@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline
+from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline, tumbling
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.state import SqliteState
@@ -244,6 +244,133 @@ def place_of(both: Both) -> Place:
     return Place(both.place.shop, both.place.shelf)
 
 
+# ---- semi and anti joins, and joins without a limit ---------------------------------------------
+
+
+@pytest.mark.parametrize(("how", "expected"), [("semi", ["x"]), ("anti", ["y", "z"])])
+def test_a_semi_or_an_anti_join_emits_records_of_its_stream_as_they_are(
+    how: Any, expected: list[str]
+) -> None:
+    topology = Topology("orders")
+    items = [Order("a", 0, "x"), Order("b", 1, "y"), Order("a", 20, "z")]
+    orders = source(topology, Order, items)
+    payments = source(topology, Payment, [Payment("a", 3, 5), Payment("a", 4, 5)])
+    found = orders.join(payments, "order", **WITHIN, how=how)
+    found.filter(lambda order: type(order) is Order).shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(order[2] for order in kept) == expected
+
+
+class Timed(Kept):
+    """Keeps when its records come, too."""
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.clock, self.begun_s = context.clock, context.clock.now()
+
+    def process(self, record: Any) -> None:
+        super().process((round(self.clock.now() - self.begun_s), record[0]))
+
+
+def test_keep_s_is_how_long_records_wait_by_the_clock() -> None:
+    orders = [Order(name, 0, "x") for name in "abcdef"]
+    payments = [Payment(name, 0, 5) for name in "abcdef"]
+    topology = Topology("orders")
+    left = source(topology, Order, orders)
+    right = source(topology, Payment, Slow(payments, 1.0))
+    left.join(right, "order", other_on="paid", keep_s=4.5).shuffle().bolt("timed", Timed)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["timed"]
+    assert kept == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+@pytest.mark.parametrize("state", [None, "orders.db"])
+def test_a_join_without_a_limit_continues_in_the_next_run(
+    state: str | None, tmp_path: Path
+) -> None:
+    def run(left: list[Order], right: list[Payment], how: Any) -> list[Any]:
+        topology = Topology("orders")
+        stored = SqliteState(tmp_path / f"{how}-{state}") if state else None
+        orders, payments = source(topology, Order, left), source(topology, Payment, right)
+        found = orders.join(payments, "order", other_on="paid", keep=None, how=how, state=stored)
+        found.shuffle().bolt("kept", Kept)
+        (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+        return sorted(kept)
+
+    for how in ("inner", "semi"):
+        assert run([Order("a", 0, "x"), Order("b", 0, "y")], [Payment("b", 9, 1)], how)
+        found = run([Order("b", 0, "z")], [Payment("a", 9, 2)], how)
+        assert [record[2] for record in found] == (["x", "z"] if state else [])
+
+
+@pytest.mark.parametrize(
+    ("interval", "message"),
+    [
+        ((1, 9), "before the record's own event time"),
+        (5, "returned 5; it returns"),
+        ((5, None), "None is no event time"),
+    ],
+)
+def test_a_wrong_interval_fails_its_record_alone(interval: Any, message: str) -> None:
+    topology = Topology("orders")
+    retry = Retry(attempts=1, dead_letters=True)
+    items = [Order("a", 5, "x"), Order("a", 1, "y")]
+    orders = topology.spout("orders", Records(items, type=Order), retry=retry)
+    payments = source(topology, Payment, [Payment("a", 3, 5)])
+    settings: Any = WITHIN | {"within": lambda order: interval if order.at == 5 else (1, 9)}
+    orders.join(payments, "order", late=9, **settings).shuffle().bolt("kept", Kept)
+    orders.stream("dead_letters").shuffle().bolt("letters", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    assert results["kept"] == [[("a", 1, "y", 3, 5)]]
+    assert message in str(results["letters"])
+
+
+def test_intervals_of_datetimes_far_apart_and_without_length() -> None:
+    class Sale(NamedTuple):
+        item: str
+        at: datetime
+        ends: datetime
+
+    class Bid(NamedTuple):
+        item: str
+        at: datetime
+
+    def day(number: float) -> datetime:
+        return datetime.fromtimestamp(number * 86_400, UTC)
+
+    topology = Topology("sales")
+    ends = [1, 1.5, 300, 0.5]
+    sales = topology.spout(
+        "sales", Records([Sale("a", day(1), day(end)) for end in ends], type=Sale)
+    )
+    bids = topology.spout(
+        "bids", Records([Bid("a", day(n)) for n in (1, 1.25, 299, 301)], type=Bid)
+    )
+    found = sales.join(
+        bids,
+        "item",
+        within=lambda sale: (sale.at, sale.ends),
+        field="at",
+        late=1e9,
+        how="left",
+        fields=Offered,
+    )
+    found.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    pairs = {(offer[2], offer[3]) for offer in kept}
+    assert len(kept) == len(pairs) == 7
+    assert pairs == {
+        *((day(1), day(1)), (day(1.5), day(1)), (day(1.5), day(1.25)), (day(0.5), None)),
+        *((day(300), day(n)) for n in (1, 1.25, 299)),
+    }
+
+
+class Offered(NamedTuple):
+    item: str
+    at: datetime
+    ends: datetime
+    bid_at: datetime | None
+
+
 # ---- wrong declarations -------------------------------------------------------------------------
 
 
@@ -276,6 +403,13 @@ def join(**changed: Any) -> Callable[[Streams], Any]:
     return lambda s: s.orders.join(s.payments, **given)
 
 
+def endless(**changed: Any) -> Callable[[Streams], Any]:
+    return join(**dict.fromkeys(("field", "other_field", "within"), "-"), **changed)
+
+
+SECOND = tumbling(seconds=1, field="at")
+
+
 @pytest.mark.parametrize(
     ("assemble", "error", "message"),
     [
@@ -285,7 +419,33 @@ def join(**changed: Any) -> Callable[[Streams], Any]:
         (join(on="nr"), UnknownField, "no field 'nr'"),
         (join(other_field="at"), UnknownField, "no field 'at'"),
         (join(within=-1), TopologyError, "within is -1"),
-        (join(how="right"), TopologyError, '"inner", "left" or "outer"'),
+        (join(within=(1, -1)), TopologyError, "within is -1"),
+        (join(within=lambda: (0, 1)), TopologyError, "must take exactly one record"),
+        (join(within="-", field="-"), TopologyError, "give within=.*keep=None keeps each for ever"),
+        (join(field="-"), TopologyError, "give field="),
+        (join(keep=None), TopologyError, "within= is for a join by event time, and keep= for one"),
+        (
+            join(within="-", keep=None),
+            TopologyError,
+            "field= is for a join by event time, and keep= for one without a limit",
+        ),
+        (endless(keep=1), TopologyError, "keep is 1; it is None, for ever. Give keep_s="),
+        (endless(keep_s=0), TopologyError, "keep_s is 0"),
+        *(
+            (
+                endless(keep_s=9, how=how),
+                TopologyError,
+                f'how="{how}" emits a record without a partner .* give within= and field=, or how=',
+            )
+            for how in ("left", "outer", "anti")
+        ),
+        (join(how="semi", fields=Paid), TopologyError, "emits records of Order.* as they are"),
+        (
+            lambda s: endless(keep=None)(s).window(SECOND, count()),
+            TopologyError,
+            "window 'windows': it is downstream of join 'join'",
+        ),
+        (join(how="right"), TopologyError, '"inner", "left", "outer", "semi" or "anti"'),
         (join(state="db"), TopologyError, "'db' is not a state"),
         (
             lambda s: s.orders.join(s.parcels, "order", other_on="number", field="at", within=1),

@@ -326,6 +326,70 @@ class Outer(Joined):
     how = "outer"
 
 
+class Until(Joined):
+    """Partners come in an interval of the left record, and a watermark brings what had none."""
+
+    how, bounds = "left", {"within": lambda click: (click.at, click.at + click.at % 9)}
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
+        return left.join(right, "user", how=self.how, **self.bounds, **place, **settings)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        left, right = self.left.clicks, self.right.clicks
+        both = [(a, b) for a in left for b in right if a.user == b.user]
+        pairs = [(a, b) for a, b in both if a.at <= b.at <= a.at + a.at % 9]
+        matched = {id(a) for a, _ in pairs}
+        expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
+        expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
+class Semi(Joined):
+    how = "semi"
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        place = {"field": "at", "late": DISORDER, "within": (0, WITHIN)}
+        return left.join(right, "user", how=self.how, **place, **settings)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        times = [(click.user, click.at) for click in self.right.clicks]
+        expected: Noted = Counter()
+        for user, at in self.left.clicks:
+            is_matched = any((user, at + n) in times for n in range(WITHIN + 1))
+            expected[user, at] += is_matched == (self.how == "semi")
+        expected = +expected
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
+class Anti(Semi):
+    how = "anti"
+
+
+class AsOf(Joined):
+    """The right side is a table, whose versions move, too."""
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        changes = right.map(changed, fields=("user", "at", "name"))
+        table = changes.group_by("user").table(field="at", wait=False, **settings)
+        names = ("user", "at", "last", "name")
+        return left.join(table, as_of="at", late=DISORDER, how="left", fields=names)
+
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+        expected: Noted = Counter()
+        for user, at in self.left.clicks:
+            times = [click.at for click in self.right.clicks if click.user == user]
+            last = max((time for time in times if time <= at), default=None)
+            expected[user, at, last, None if last is None else user * 2] += 1
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
 def changed(click: Click) -> tuple[str, int, str]:
     return click.user, click.at, click.user * 2
 
@@ -365,7 +429,7 @@ class Broadcast(Tables):
 
 PROGRAMS: list[Callable[[int], Program]] = [
     *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed, Stages),
-    *(Joined, Outer, Tables, Broadcast),
+    *(Joined, Outer, Until, Semi, Anti, AsOf, Tables, Broadcast),
 ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from sunshower import Bolt, Context, KeyState, Topology, collect, sessions, sliding, tumbling
 from sunshower.runtime.events.event_log import What
@@ -24,7 +24,8 @@ from tests.topologies.operators.windows.event_time_swarm import (
     LogReader,
 )
 
-KINDS = ("tumbling", "sliding", "sessions", "join", "left", "timer")
+JOINS = ("join", "left", "between", "until", "semi", "anti")
+KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS)
 FIELDS = ("key", "at", "ids")
 
 
@@ -67,13 +68,15 @@ def in_sessions(rows: list[Row], gap: int) -> list[Row]:
     return made
 
 
-def joined(left: list[Row], right: list[Row], within: int, *, keeps: bool) -> list[Row]:
-    made = []
+def joined(left: list[Row], right: list[Row], before: int, after: int, how: str) -> Iterator[Row]:
+    """`before`, `after`: from when to when the partners of a left record are, beside its time."""
     for row in left:
-        partners = [one for one in right if one.key == row.key and abs(one.at - row.at) <= within]
-        made += [together(row, one.at, one.ids) for one in partners]
-        made += [row] if keeps and not partners else []
-    return made
+        near = [one for one in right if one.key == row.key]
+        partners = [one for one in near if -before <= one.at - row.at <= after]
+        if how in ("inner", "left"):
+            yield from (together(row, one.at, one.ids) for one in partners)
+        if how == "semi" if partners else how in ("left", "anti"):
+            yield row
 
 
 def together(row: Row, at: Any, ids: tuple[int, ...]) -> Row:
@@ -199,7 +202,7 @@ class StageProgram(EventProgram):
         ]
         parts, last = [*sources], sources[0]
         for number in range(draw.randint(2, 4)):
-            first = KINDS[self.seed % 6] if not number else KINDS[self.seed // 6 % 6]
+            first = KINDS[self.seed // (1 if not number else len(KINDS)) % len(KINDS)]
             kind = first if number < 2 else draw.choice(KINDS)
             self.pairs[last.kind, kind] += number > 0
             last = self._stage(f"s{number}", kind, last, draw.choice(parts))
@@ -225,12 +228,11 @@ class StageProgram(EventProgram):
 
     def _stage(self, name: str, kind: str, last: Part, other: Part) -> Part:
         draw = self.draw
-        if kind not in ("join", "left") and draw.random() < 0.3 and other is not last:
+        if kind not in JOINS and draw.random() < 0.3 and other is not last:
             last = _merged(last, other)
         if draw.random() < 0.2:
             last = _coarse(last)
-        joins = kind in ("join", "left")
-        is_source = last.is_source or (joins and other.is_source)
+        is_source = last.is_source or (kind in JOINS and other.is_source)
         late, settings = LATE if is_source else 0.0, dict[str, Any](name=name, state=MemoryState())
         settings["parallelism"] = draw.randint(1, 2)
         size, rows, are_ends = draw.choice((4, 6, 15)), last.rows, last.are_ends
@@ -246,7 +248,7 @@ class StageProgram(EventProgram):
         elif kind == "timer":
             return self._timers(last, size, late, settings)
         else:
-            return self._join(last, other, size, late, settings, keeps=kind == "left")
+            return self._join(kind, last, other, size, late, settings)
         grouped = last.stream.group_by("key")
         found = grouped.window(window, collect("ids"), fields=FIELDS, **settings)
         found.late.shuffle().bolt(f"{name}-late", Note("late"))
@@ -262,26 +264,33 @@ class StageProgram(EventProgram):
         return Part(stream, made, "timer", are_ends=last.are_ends, is_source=False)
 
     def _join(
-        self, last: Part, other: Part, size: int, late: float, settings: Any, *, keeps: bool
+        self, kind: str, last: Part, other: Part, size: int, late: float, settings: Any
     ) -> Part:
         left, right = last.rows, other.rows
+        how = kind if kind in ("left", "semi", "anti") else "inner"
+        before, after, within = size, size, cast("Any", size)
+        if kind in ("between", "semi"):
+            within = before, after = size // 2, size
+        elif kind == "until":
+            before, within = 0, lambda row: (row[1], row[1] + size)
+        if how in ("inner", "left"):
+            settings |= {"fields": ("key", "at", "ids", "other_at", "other_ids")}
         found = last.stream.join(
             other.stream,
             "key",
-            within=size,
+            within=within,
             field="at",
             late=late,
             unit="s",
-            how="left" if keeps else "inner",
-            fields=("key", "at", "ids", "other_at", "other_ids"),
+            how=how,
             **settings,
         )
         found.late.shuffle().bolt(f"{settings['name']}-late", Note("late"))
         return Part(
-            found.map(paired, fields=FIELDS),
-            lambda: joined(left(), right(), size, keeps=keeps),
-            "left" if keeps else "join",
-            are_ends=last.are_ends and other.are_ends,
+            found.map(paired, fields=FIELDS) if "fields" in settings else found,
+            lambda: [*joined(left(), right(), before, after, how)],
+            kind,
+            are_ends=last.are_ends and (other.are_ends or how in ("semi", "anti")),
             is_source=False,
         )
 

@@ -84,23 +84,26 @@ def window_topology(seed: int, window: Any, tasks: int = 2, state: Any = None) -
     return topology
 
 
-def join_topology(seed: int, within: float, how: Any, state: Any = None) -> Topology:
+def join_topology(seed: int, within: Any, how: Any, state: Any = None) -> Topology:
+    """Declare a join of clicks. Its records have the times of both sides, or the user and the time
+    of the left side; `how` "as of": the right side is a table."""
     topology = Topology(
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1))
-    found = left.join(
-        right,
-        "user",
-        within=within,
-        field="at",
-        late=DISORDER,
-        how=how,
-        fields=("user", "at", "other_at"),
-        state=state or MemoryState(),
-        parallelism=2,
-    )
+    place: Any = {"late": DISORDER, "state": state or MemoryState(), "parallelism": 2}
+    times: Any = {"within": within, "field": "at", "how": how, **place}
+    if how == "as of":
+        changes = right.map(lambda click: (*click, click.at), fields=("user", "at", "last"))
+        table = changes.group_by("user").table(field="at", wait=False)
+        names = ("user", "at", "changed", "last")
+        found: Any = left.join(table, as_of="at", how="left", fields=names, **place)
+    elif how in ("semi", "anti"):
+        halves = left.join(right, "user", **times)
+        found = halves.map(lambda click: (*click, how), fields=("user", "at", "how"))
+    else:
+        found = left.join(right, "user", fields=("user", "at", "other_at"), **times)
     found.shuffle().bolt("note", Note)
     return topology
 

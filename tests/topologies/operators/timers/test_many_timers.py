@@ -28,7 +28,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.state import SqliteState
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
-from tests.topologies.operators.windows.test_timer_swarm import timer_topology
+from tests.topologies.operators.timers.test_timer_swarm import timer_topology
 from tests.topologies.operators.windows.window_swarm import (
     Click,
     clicks_of,

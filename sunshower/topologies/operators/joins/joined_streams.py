@@ -1,0 +1,213 @@
+"""Declares the join of two ordinary streams: its settings, its key, and which records it pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Literal
+
+from sunshower.arguments import Values, check_names
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.operators.joins.partner_times import Age, Distance, Interval, PartnerTimes
+from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.schemas import (
+    check_how,
+    check_reader,
+    joined_keys,
+    joined_schema,
+    rest_of,
+)
+from sunshower.topologies.operators.stages import (
+    AnyStream,
+    RecordStage,
+    StageRows,
+    TotalsSettings,
+    begin_stage,
+)
+from sunshower.topologies.operators.states import Spread
+from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, refuse_updates
+from sunshower.topologies.operators.windows.event_times import (
+    Ahead,
+    TimeField,
+    Unit,
+    declared_time,
+    zone_named,
+)
+from sunshower.topologies.outputs import Columns
+
+INPUT = ("input", "time", "values")
+_PAIRS, _HALVES = ("inner", "left", "outer"), ("semi", "anti")
+_TIME = Values(float, "a number", least=0)
+_KEEP = Values(float, "a number of seconds", least=0, above=True)
+_OF_EVENT_TIME = ("field", "other_field", "late", "zone", "other_zone", "ahead", "unit")
+
+
+class BoundedSettings(TotalsSettings, total=False):
+    """The settings of `join`, without `how`.
+
+    - `other_on`: the key of the other stream, if its fields have other names
+    - `within`: partners are at most so far apart, in the unit of `field`; seconds of a datetime. A
+      pair (before, after): those of the other stream are at most so much earlier and later than the
+      record of this one. A function of a record of this stream: from when to when they are
+    - `field`: of both streams: the event time
+    - `other_field`: that of the other stream, if it has another name
+    - `late`: how much later than a record with a higher time a record may come, 0
+    - `zone`: the time zone of event times without one, such as "Europe/Berlin"
+    - `other_zone`: that of the other stream, if it is another one
+    - `ahead`: how far ahead of the clock an event time may be and move the watermark; "auto": an
+      hour for datetimes; None: as far as it likes
+    - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
+    - `keep_s`: instead of `within`: all records are partners, and each waits for so many seconds of
+      the clock
+    - `keep`: None, instead of `keep_s`: each waits for ever, so the state has all records
+    - `state`: where records wait; None: in the memory of the task, lost with its process
+    - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `name`: of the bolt and of the state, by which a later run finds it; "join"
+    - `resources`: what each task requests of its node
+    """
+
+    other_on: str | Sequence[str] | None
+    within: float | tuple[float, float] | Callable[[Any], tuple[Any, Any]]
+    field: str
+    other_field: str | None
+    late: float
+    zone: str | None
+    other_zone: str | None
+    ahead: Ahead
+    unit: Unit
+    keep_s: float
+    keep: None
+
+
+class JoinSettings(BoundedSettings, total=False):
+    """The settings of `join` that makes pairs: those of BoundedSettings, and one more.
+
+    - `how`: "inner"; "left" emits records of this stream that had no partner, too, with None for
+      the fields of the other one; "outer" those of both
+    """
+
+    how: Literal["inner", "left", "outer"]
+
+
+def joined_streams(
+    left: AnyStream,
+    right: AnyStream,
+    on: str | Sequence[str] | None,
+    fields: Columns | None,
+    settings: JoinSettings,
+    where: str,
+) -> StageRows[RecordStage]:
+    """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
+    names = ("fields", "how", *BoundedSettings.__annotations__)
+    check_names(settings, names, where, TopologyError)
+    how: str = settings.get("how", "inner")
+    check_how(how, (*_PAIRS, *_HALVES), where)
+    bounds = _bounds_of(left, settings, how, where)
+    times = [] if isinstance(bounds, Age) else _times_of(left, right, settings, where)
+    for stream in (left, right):
+        refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
+    both = (left.schema, on), (right.schema, settings.get("other_on"))
+    if how in _PAIRS:
+        ours, theirs, out = joined_schema(*both, how=how, kinds=_PAIRS, fields=fields, where=where)
+        order = [*range(len(out.fields))]
+    else:
+        if fields is not None:
+            raise TopologyError(
+                f'{where}: a join with how="{how}" emits records of {left.schema.name} as they '
+                "are: leave out fields="
+            )
+        (ours, theirs), out = joined_keys(*both, where), left.schema
+        order = [(*ours, *rest_of(out, ours)).index(name) for name in out.fields]
+    given = settings.get("name")
+    name = "join" if given is None else given
+    left.topology.check_new(name, settings.get("parallelism", 1), where)
+    classes = {*left.schema.classes, *right.schema.classes, *out.classes}
+    widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
+    store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
+    operator = StreamJoin(
+        *(store, ours, out, bounds, how),
+        late=settings.get("late", 0.0) if times else None,
+        widths=widths,
+        order=order,
+    )
+    readers = [time.reader(s.schema) for time, s in zip(times, (left, right), strict=bool(times))]
+    interval: Any = settings["within"] if isinstance(bounds, Interval) else None
+    sides = (left, ours, interval, "left"), (right, theirs, None, "right")
+    inputs = []
+    for number, (stream, key, function, side) in enumerate(sides):
+        reader = readers[number] if readers else None
+        divide = JoinInput(stream.schema, key, number, reader, function)
+        inputs.append(join_input(stream, divide, key, f"{name}-{side}"))
+    rows = begin_stage(left.topology, name, inputs, settings)
+    return rows.stage.join_by(times or [None], operator, out)
+
+
+def join_input(stream: AnyStream, divide: JoinInput, on: Sequence[str], name: str) -> Any:
+    """The records of a stream as rows for a join, grouped by their key."""
+    key = key_names(on)
+    return stream.then(name, divide, Schema((*key, *INPUT))).fields(*key)
+
+
+def key_names(on: Sequence[str]) -> list[str]:
+    """The fields of the key in rows for a join, whose further fields are INPUT."""
+    return [f"key-{place}" for place in range(len(on))]
+
+
+def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) -> PartnerTimes:
+    """Which records are partners. Raises TopologyError."""
+    within: Any = settings.get("within")
+    if "keep" in settings or "keep_s" in settings:
+        return _without_limit(settings, how, where)
+    if within is None or "field" not in settings:
+        name = "within" if within is None else "field"
+        raise TopologyError(
+            f'{where}: give {name}=, as in within=60, field="at": partners are at most 60 apart, '
+            "in event time. Without a limit, keep_s=3600 keeps each record for an hour of the "
+            "clock, and joins it with all that come meanwhile; keep=None keeps each for ever, so "
+            "the state grows with the streams"
+        )
+    if callable(within):
+        check_reader(within, left.schema, f"{where}, within")
+        return Interval()
+    pair = within if isinstance(within, tuple | list) and len(within) == 2 else (within, within)
+    for length in pair:
+        _TIME.check(f"{where}: within", length, TopologyError)
+    return Distance(*pair)
+
+
+def _without_limit(settings: JoinSettings, how: str, where: str) -> PartnerTimes:
+    name = "keep_s" if "keep_s" in settings else "keep"
+    if wrong := [other for other in ("within", *_OF_EVENT_TIME) if other in settings]:
+        raise TopologyError(
+            f"{where}: {wrong[0]}= is for a join by event time, and {name}= for one without a "
+            "limit: give one of both"
+        )
+    if how not in ("inner", "semi"):
+        raise TopologyError(
+            f'{where}: how="{how}" emits a record without a partner when none can come any more, '
+            f'and with {name}= one always can: give within= and field=, or how="inner" or "semi"'
+        )
+    if name == "keep_s":
+        _KEEP.check(f"{where}: keep_s", settings["keep_s"], TopologyError)
+    elif settings["keep"] is not None:
+        raise TopologyError(
+            f"{where}: keep is {settings['keep']!r:.100}; it is None, for ever. Give keep_s= for a "
+            "number of seconds"
+        )
+    return Age(float(settings.get("keep_s", inf)))
+
+
+def _times_of(
+    left: AnyStream, right: AnyStream, settings: JoinSettings, where: str
+) -> list[TimeField]:
+    """The event times of both sides. Raises TopologyError, and ConfigError for a zone."""
+    _TIME.check(f"{where}: late", settings.get("late", 0.0), TopologyError)
+    time = declared_time(settings["field"], settings, where)
+    name = settings.get("other_field")
+    zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
+    times = [time, time._replace(name=time.name if name is None else name, zone=zone)]
+    for stream, field in zip((left, right), times, strict=True):
+        stream.schema.check_field(field.name, where)
+    return times
