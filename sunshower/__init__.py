@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from sunshower.kafka import KafkaSpout as KafkaSpout
     from sunshower.kafka import KafkaTransactional as KafkaTransactional
     from sunshower.runtime.inline import run_inline as run_inline
+    from sunshower.runtime.plan import Layout as Layout
     from sunshower.spark_integration import BatchInfo as BatchInfo
     from sunshower.spark_integration import LocalSpark as LocalSpark
     from sunshower.spark_integration import RayDPSpark as RayDPSpark

@@ -567,6 +567,9 @@ def kraft(
         "broker.session.timeout.ms": _SESSION_MS,
         "broker.heartbeat.interval.ms": "1000",
         "metadata.max.idle.interval.ms": "5000",  # less work while idle
+        "group.consumer.heartbeat.interval.ms": "500",  # the new protocol assigns with heartbeats
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.min.session.timeout.ms": "1000",
     }
 
 

@@ -28,11 +28,13 @@ from sunshower.kafka.formats import MessagePack as MessagePack
 from sunshower.kafka.formats import Protobuf as Protobuf
 from sunshower.kafka.formats import Text as Text
 from sunshower.kafka.options import Guarantee as Guarantee
+from sunshower.kafka.options import Interceptor as Interceptor
 from sunshower.kafka.options import KafkaOptions as KafkaOptions
 from sunshower.kafka.options import by_broker_group as by_broker_group
 from sunshower.kafka.options import by_index as by_index
 from sunshower.kafka.options import by_metadata as by_metadata
 from sunshower.kafka.options import in_kafka as in_kafka
+from sunshower.kafka.partitions.ports import Committed as Committed
 from sunshower.kafka.partitions.ports import Partition as Partition
 from sunshower.kafka.partitions.ports import RebalanceListener as RebalanceListener
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt as KafkaBolt
@@ -41,6 +43,7 @@ from sunshower.kafka.producing.kafka_bolt import TransactionalKafkaBolt as Trans
 from sunshower.kafka.producing.producer import Message as Message
 from sunshower.kafka.producing.producer import Producer as Producer
 from sunshower.kafka.spout import KafkaSpout as KafkaSpout
+from sunshower.kafka.zookeeper.group import StreamThread as StreamThread
 from sunshower.kafka.zookeeper.group import by_range_of_threads as by_range_of_threads
 from sunshower.kafka.zookeeper.group import round_robin_of_threads as round_robin_of_threads
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup as ByZooKeeperGroup

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
+from types import NoneType
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
-from sunshower.errors import ConfigError, user_errors
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
+from sunshower.kafka.consuming.decoding import Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
@@ -28,11 +30,15 @@ from sunshower.kafka.partitions.ports import (
 from sunshower.topologies.components import Context
 
 _DIRECTORY_S = 5.0  # the time limit of metadata requests
+_HEARTBEATS_S = 10.0  # two of the brokers' usual heartbeats in the new protocol
+_WARN_S = 30.0  # without a partition in the new protocol
+_JOIN_EVERY_S = 3.0  # while the group has another member of the same name
 
 
 # ---- broker group --------------------------------------------------------------------------------
-# librdkafka finds the coordinator, joins, assigns if it leads the group (range, round robin, or
-# cooperative sticky), sends heartbeats, and calls back on changes while it is polled.
+# librdkafka finds the coordinator, joins, sends heartbeats, and calls back on changes while it is
+# polled. In the classic protocol the member that leads the group assigns (range, round robin, or
+# cooperative sticky); in the new one, of KIP-848, the coordinator (uniform, range).
 
 
 class BrokerGroup(PartitionSharing):
@@ -49,11 +55,15 @@ class BrokerGroup(PartitionSharing):
         self._reader, self._clock = reader, reader.context.clock
         self._look_s = 0.0  # the time of the next lookup of the pattern
         self._topics: list[str] = []  # the client's subscription
-        self._client, consumer = reader.consumer.client, reader.consumer
+        self._consumer = consumer = reader.consumer
         consumer.grouped = True
-        consumer.eager = "cooperative" not in consumer.strategy
+        consumer.eager = consumer.rebalances_eagerly
         self._owner: RebalanceListener | None = None
         self._error: BaseException | None = None
+        self._looked_s = self._clock.now()  # the time of the last look
+        self._was_silent = False  # so long that the client has left the group
+        self._warn_s = inf  # when to warn that there is no partition yet
+        self._join_s = 0.0  # before it no other client is tried, after a fatal error
         self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
 
     @property
@@ -61,14 +71,27 @@ class BrokerGroup(PartitionSharing):
         return self._clock.now() - self._assigned_s >= SETTLES_S
 
     def look(self, owner: RebalanceListener) -> None:
+        now = self._clock.now()
+        self._was_silent = now - self._looked_s >= self._consumer.max_poll_s
+        self._looked_s = now
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
-            self._client.unsubscribe()
+            self._consumer.client.unsubscribe()
             raise error
+        if self._consumer.fatal is not None:
+            self._begin_anew()
+        if now >= self._warn_s:  # brokers without the protocol give no error
+            self._warn_s = inf
+            _LOG.warning(
+                "group %r has given this member no partition for %g s: it has more members than "
+                "partitions, or the brokers are older than Kafka 4.0, without group.protocol="
+                "consumer",
+                *(self._consumer.group, _WARN_S),
+            )
         subscription = self._reader.subscription
         is_named = subscription.pattern is None
-        if (self._topics and is_named) or self._clock.now() < self._look_s:
+        if (self._topics and is_named) or now < self._look_s:
             return
         topics = sorted(subscription.names(self._reader.directory))
         self._look_s = self._clock.now() + self._reader.refresh_s
@@ -76,26 +99,64 @@ class BrokerGroup(PartitionSharing):
             self._owner, self._topics = owner, topics
             self._subscribe(topics)
 
+    def _begin_anew(self) -> None:
+        """The client has ended. With the instance id of a member that has died, a new one joins
+        when the group has removed that member: raise KafkaUnreachable until then."""
+        from confluent_kafka import KafkaError as ClientError
+
+        consumer, now = self._consumer, self._clock.now()
+        why = consumer.fatal.str()  # the broker's code is in the text only
+        held = f"group {consumer.group!r} has a member with the group.instance.id"
+        if ClientError(ClientError.FENCED_INSTANCE_ID).str() in why:
+            raise KafkaError(
+                f"{held} {consumer.instance!r}, and this one has ended: give each program an id of "
+                f"its own ({why})"
+            )
+        if ClientError(ClientError.UNRELEASED_INSTANCE_ID).str() not in why:
+            hint = ". group.protocol=consumer needs brokers of Kafka 4.0 or newer"
+            raise KafkaError(
+                f"group {consumer.group!r} does not take this member: {why}"
+                f"{hint * consumer.in_new_protocol}"
+            )
+        if now >= self._join_s:
+            self._join_s = now + _JOIN_EVERY_S
+            consumer.renew()
+            self._topics, self._look_s = [], 0.0
+        raise KafkaUnreachable(
+            f"{held} {consumer.instance!r}. If it has died, the group removes it at the end of its "
+            "session (45 s, unless group.consumer.session.timeout.ms of the brokers differs), and "
+            "this one joins; if it runs, give this program another id"
+        )
+
     def refresh(self) -> None:
         self._look_s = 0.0
 
     def _subscribe(self, topics: list[str]) -> None:
         if not topics:
-            self._client.unsubscribe()
+            self._consumer.client.unsubscribe()
             self._assigned_s = self._clock.now()
         else:
-            self._client.subscribe(
+            self._consumer.client.subscribe(
                 topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
                 on_lost=self._lost,
             )
+            self._note_division()
+            if self._consumer.in_new_protocol:
+                self._warn_s = self._clock.now() + _WARN_S
+
+    def _note_division(self) -> None:
+        """Wait for an assignment. The new protocol calls nothing for a member without partitions:
+        it counts as one if some heartbeats have brought none."""
+        is_new = self._consumer.in_new_protocol
+        self._assigned_s = self._clock.now() + _HEARTBEATS_S if is_new else inf
 
     def leave(self, owner: RebalanceListener) -> None:
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:
-        self._assigned_s = self._clock.now()
+        self._assigned_s, self._warn_s = self._clock.now(), inf
         if self._owner is None:
             return
         try:
@@ -104,15 +165,15 @@ class BrokerGroup(PartitionSharing):
             self._error = error
 
     def _revoked(self, client: Any, partitions: list[Any]) -> None:
-        # A rebalance that began before the group expelled this member is served after it; an
-        # expelled member has no id, and others may read its partitions already.
-        self._give_back(partitions, lost=not client.memberid())
+        # A rebalance that began before the group expelled this member is served after it, and
+        # others may read its partitions already. In the classic protocol such a member has no id.
+        self._give_back(partitions, lost=self._was_silent or not client.memberid())
 
     def _lost(self, client: Any, partitions: list[Any]) -> None:
         self._give_back(partitions, lost=True)
 
     def _give_back(self, partitions: list[Any], *, lost: bool) -> None:
-        self._assigned_s = inf
+        self._note_division()
         if self._owner is None:
             return
         try:
@@ -245,6 +306,26 @@ def nowhere(_: ReaderContext) -> Offsets:
     return _Nowhere()
 
 
+class Interceptor:
+    """Sees what a task reads and commits, to trace or count it. Subclass it, and give an instance
+    in `KafkaOptions(interceptor=…)`; each task has a copy, and calls it in its own thread.
+
+    It cannot change messages, which is what `translate` is for. An exception is logged, and does
+    not stop the task.
+    Kafka: org.apache.kafka.clients.consumer.ConsumerInterceptor
+    """
+
+    def on_consume(self, messages: Sequence[Received]) -> None:
+        """Called with messages that were read, before their records are emitted. Their keys and
+        values are bytes, also where these cannot be decoded. A message that fails is replayed
+        without another call; one that is read again after a restart has another."""
+
+    def on_commit(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Called after these offsets are stored, whatever the `store`: each is the next one to
+        read. Also for the last commit of partitions that are given back, and of a task that is
+        closed; not if there was no answer by then."""
+
+
 FIRST = Instance(
     (StartPosition, StartTime),
     "one of StartPosition, such as StartPosition.EARLIEST, or StartTime(timestamp_ms)",
@@ -259,6 +340,7 @@ _RULES: dict[str, Rule] = {
     "uncommitted_max": COUNT,
     "refresh_s": SECONDS,
     "refetch": FLAG,
+    "interceptor": Instance((Interceptor, NoneType), "an instance of an Interceptor"),
     "listener": Instance((RebalanceListener,), "an instance of a RebalanceListener"),
     "directory": FUNCTION,
     "sharing": FUNCTION,
@@ -279,11 +361,12 @@ class KafkaOptions:
     first: Where = StartPosition.UNCOMMITTED_EARLIEST
     #: Offsets that are farther behind the end are skipped and reported. Storm: maxOffsetBehind
     behind_max: int | None = None
-    #: Time between two commits. Storm: offsetCommitPeriodMs, 30 s
+    #: Time between two commits. Storm: stateUpdateIntervalMs, 2 s, later offsetCommitPeriodMs, 30 s
     commit_s: float = 1.0
     #: Offsets of a partition that are read and not committed. Storm: maxUncommittedOffsets
     uncommitted_max: int = 10_000_000
-    #: Time between two lookups of partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
+    #: Time between two lookups of partitions and topics. Storm: refreshFreqSecs, 60 s, later
+    #: partitionRefreshPeriodMs, 2 s
     refresh_s: float = 30.0
     #: Whether failed records are read from Kafka again, as in Storm, instead of being kept in
     #: memory until their ack. A record that retention or compaction has deleted meanwhile becomes a
@@ -292,6 +375,8 @@ class KafkaOptions:
     refetch: bool = False
     #: Called with the partitions that a task gets and loses.
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
+    #: Called with the messages that a task reads, and with the offsets that it commits.
+    interceptor: Interceptor | None = None
     #: Finds topics and partitions; called with the settings.
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata
     #: Assigns partitions to tasks.

@@ -9,6 +9,7 @@ Storm: org.apache.storm.kafka.spout.KafkaSpout, org.apache.storm.kafka.KafkaSpou
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -47,11 +48,19 @@ from sunshower.kafka.consuming.partition_reader import (
     PartitionReader,
     Refetcher,
     Skipped,
+    intercept,
 )
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.consuming.subscription import TopicSubscription, TopicWatch
-from sunshower.kafka.formats import Format, format_of
-from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata, nowhere
+from sunshower.kafka.formats import Bytes, Format, format_of
+from sunshower.kafka.options import (
+    Guarantee,
+    KafkaOptions,
+    ReaderContext,
+    by_broker_group,
+    by_metadata,
+    nowhere,
+)
 from sunshower.kafka.partitions.ports import (
     Partition,
     PartitionStatus,
@@ -69,6 +78,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 Out = TypeVar("Out")
+
+# `sunshower logs` shows its lines; they are no warnings, so no handler of Python prints them.
+_CHANGES = logging.getLogger("sunshower.kafka.partitions")
+if not _CHANGES.level:
+    _CHANGES.setLevel(logging.INFO)
 
 _TOPICS = Each(NAME, 'a list of names: ["orders"]')
 _OPTIONS = Instance((KafkaOptions, NoneType), "KafkaOptions(first=StartPosition.EARLIEST, …)")
@@ -119,7 +133,11 @@ class KafkaSpout(LogSpout[Any]):
         """`deployment`: a topology started under the same name continues at its offsets, whatever
         `options.first` says; by default each declaration is a deployment of its own."""
         self.options = KafkaOptions() if options is None else options
-        check_settings(settings, servers=self.options.directory is by_metadata)
+        check_settings(
+            settings,
+            servers=self.options.directory is by_metadata,
+            grouped=self.options.sharing is by_broker_group,
+        )
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
         _TOPICS.check("KafkaSpout: topics", topics)
@@ -155,6 +173,8 @@ class KafkaSpout(LogSpout[Any]):
             undo.callback(directory.close)
             self.subscription.found(directory)
             settings = with_servers(self.settings, lambda: directory)
+            if instance := settings.get("group.instance.id"):  # as of Kafka Streams' threads
+                settings = {**settings, "group.instance.id": f"{instance}-{context.index}"}
             self._consumer = Consumer(settings)
             undo.callback(self._consumer.close)
             self._consumer.call_on_arrival(context.wake)
@@ -187,9 +207,12 @@ class KafkaSpout(LogSpout[Any]):
         self._reader = PartitionReader(
             self._consumer, self._offsets, self.options, topology, context.task, watch
         )
-        self._translator.topic_id = self._topic_id
+        self._received = Translator(Bytes(), Bytes(), lambda received: received)
+        self._translator.topic_id = self._received.topic_id = self._topic_id
         undo.callback(self._reader.committer.close)
         undo.callback(self._sharing.leave, self._reader)
+        self._name = f"Task [{context.index + 1}/{context.parallelism}] of {context.component!r}"
+        self._logged: tuple[int, set[Partition]] = 0, set()  # changes, and what it read then
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
         self._sharing.look(self._reader)
@@ -204,6 +227,7 @@ class KafkaSpout(LogSpout[Any]):
                 self._reader.send_commit()
             finally:
                 self._undo.close()
+                self._reader.committer.report()  # closing the client completes its last commit
 
     def figures(self) -> dict[str, float]:
         odd = {
@@ -229,6 +253,8 @@ class KafkaSpout(LogSpout[Any]):
     # ---- records --------------------------------------------------------------------------------
 
     def poll(self, limit: int) -> Polled[Any] | None:
+        self._reader.committer.report()
+        self._log_changes()
         try:
             return self._poll(limit)
         except UnknownTopic as error:
@@ -269,6 +295,21 @@ class KafkaSpout(LogSpout[Any]):
             polled.gone, reader.gone = reader.gone, []
             self._refetcher.stop()
         return polled
+
+    def _log_changes(self) -> None:
+        """Log one line for each change of the partitions that this task reads.
+
+        Storm: org.apache.storm.kafka.KafkaUtils.logPartitionMapping
+        """
+        places, (changes, before) = self._reader.places, self._logged
+        if places.changes == changes:
+            return
+        now = {*places}
+        self._logged = places.changes, now
+        if now != before:
+            sets = (now, now - before, before - now)
+            names = [", ".join(map(str, sorted(partitions))) or "none" for partitions in sets]
+            _CHANGES.info("%s reads %s; new: %s; given up: %s", self._name, *names)
 
     def _look_for_partitions(self) -> None:
         """Let the next poll look up topics and partitions: one was not as it was."""
@@ -428,6 +469,8 @@ class KafkaSpout(LogSpout[Any]):
         except user_errors():  # a dependency is unavailable: emit none of these
             reader.put_back(taken, before)
             raise
+        if (interceptor := self.options.interceptor) is not None and batch.messages:
+            intercept(interceptor.on_consume, self._received.records(batch)[0])
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
             self._separate(polled, batch.messages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import NoneType
@@ -161,10 +161,7 @@ class Topology:
         tick_s = tick_of(impl, tick_s, where)
         for name, seconds in (("idle_s", idle_s), ("silent_s", silent_s)):
             _TIMEOUT.check(f"{where}: {name}", seconds, TopologyError)
-        _EVENT_TIME.check(f"{where}: event_time", event_time, TopologyError)
-        if isinstance(event_time, str):
-            for spec in (spec for spec in outputs.values() if spec.id != DEAD_LETTERS):
-                spec.schema.check_field(event_time, f"{where}: event_time")
+        _check_event_time(event_time, outputs.values(), f"{where}: event_time")
         spout = Component(
             id,
             signature.level,
@@ -459,6 +456,15 @@ class Topology:
             )
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _check_event_time(event_time: Any, streams: Iterable[StreamSpec], where: str) -> None:
+    """Raise TopologyError, or UnknownField, unless it is None, a function, or a field of each of
+    these streams."""
+    _EVENT_TIME.check(where, event_time, TopologyError)
+    for stream in streams if isinstance(event_time, str) else ():
+        if stream.id != DEAD_LETTERS:
+            stream.schema.check_field(event_time, where)
 
 
 def _lineage(grouped: Grouped[Any]) -> Lineage | None:

@@ -116,15 +116,15 @@ def test_an_import_that_is_interrupted_and_whose_file_is_gone_is_completed(
     other.write_text("")
     put, writes = SqliteBacking.put, 0
 
-    def put_three(self: SqliteBacking, *arguments: Any) -> None:
+    def put_four(self: SqliteBacking, *arguments: Any) -> None:
         nonlocal writes
-        if writes == 3:
+        if writes == 4:
             raise StoreUnreachable("the disk is away")
         writes += 1
         put(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SqliteBacking, "put", put_three)
+        patched.setattr(SqliteBacking, "put", put_four)
         assert "disk is away" in printed_by("state", "import", program, "seen", seed, status=1).err
     seed.unlink()
     assert "importing seed.jsonl" in printed_by("state", "list", program).out
@@ -160,3 +160,33 @@ def test_an_import_is_refused_while_the_program_runs(
     assert "has no key" in printed_by("state", "get", program, "seen", "u0", status=1).err
     runs.clear()
     assert printed_by(*arguments).out == "1 key imported into state 'seen'.\n"
+
+
+def test_states_of_one_name_in_two_stores(
+    write: Write, printed_by: PrintedBy, tmp_path: Path
+) -> None:
+    """The command names their components, by which each is found."""
+    program = write("""
+        from pathlib import Path
+
+        from sunshower import Records, SqliteState, count
+
+        class Visit(NamedTuple):
+            user: str
+            page: str
+
+        def visits() -> Iterator[Visit]:
+            yield Visit("u", "p")
+
+        FOLDER = Path(__file__).parent
+        topology = Topology("visits")
+        stream = topology.spout("visits", Records(visits))
+        for field in ("user", "page"):
+            state = SqliteState(FOLDER / f"{field}.db", name="counts")
+            stream.group_by(field).aggregate(count(), state=state, name=f"by_{field}")
+    """)
+    printed_by("run", program, "--inline")
+    error = printed_by("state", "get", program, "counts", "u", status=1).err
+    assert "2 states are called 'counts': say which by by_user, by_page" in " ".join(error.split())
+    assert json.loads(printed_by("state", "get", program, "by_user", "u").out) == 1
+    assert json.loads(printed_by("state", "get", program, "by_page", "p").out) == 1

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from sunshower import Topology
+from sunshower import Layout, Topology
 from sunshower.runtime.cluster import Cluster, Run
-from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from tests.contract.topologies import TOTAL, Paced, chain
 

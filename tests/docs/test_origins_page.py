@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fidelity.test_page import TEST
+from tests.fidelity.test_page import TEST, evidence
 from tests.structure.reading import text
 
 PAGE = Path("docs/ORIGINS.md")
@@ -23,6 +23,7 @@ class Row(NamedTuple):
     tests: str
     example: str
     verdict: str
+    checked: str
 
 
 def rows() -> list[Row]:
@@ -44,6 +45,10 @@ def test_rows_have_a_file_and_a_test_or_say_why_not() -> None:
             assert "`sunshower/" in row.ours, row
             assert TEST.findall(row.tests), f"no test in {row}"
             assert NAMED.findall(row.example) or LINKED.findall(row.example), f"no page in {row}"
+
+
+def test_each_row_says_whether_it_was_run_against_the_original() -> None:
+    assert not [row for row in rows() if row.checked != evidence(row.tests)]
 
 
 def test_a_linked_page_has_what_a_row_says_is_built() -> None:

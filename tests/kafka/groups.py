@@ -178,6 +178,7 @@ class GroupRig:
         topics: Collection[str] | re.Pattern[str] | None = None,
         streams: int | Mapping[str, int] = 1,
         group: str = "g",
+        data: Any = None,
     ) -> Member:
         connection = FaultyConnection(self.forest)
         self._joined += 1
@@ -190,6 +191,7 @@ class GroupRig:
             Random(self.random.getrandbits(64)),
             streams=streams,
             rule=self.rule,
+            data=data,
             host=f"host{self._joined:04}",
             wall=self.clock.now,
         )

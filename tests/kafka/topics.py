@@ -8,7 +8,14 @@ from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from sunshower.clock import SystemClock
 
@@ -85,6 +92,17 @@ def recreate(bootstrap: str, topic: str, partitions: int = 1) -> None:
             clock.sleep(0.05)
         else:
             return
+
+
+def end_sessions_after(bootstrap: str, group: str, timeout_ms: int) -> None:
+    """Let a group of the new protocol remove members that send nothing for so long."""
+    entry = ConfigEntry(
+        "consumer.session.timeout.ms",
+        str(timeout_ms),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+    admin(bootstrap).incremental_alter_configs([resource])[resource].result(WITHIN_S)
 
 
 def wait_for_coordinators(bootstrap: str) -> None:

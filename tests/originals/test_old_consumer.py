@@ -61,7 +61,13 @@ class Group:
     def spout(self) -> KafkaSpout:
         options = KafkaOptions(
             directory=ZooKeeperBrokers(self.connect),
-            sharing=ByZooKeeperGroup(self.connect, self.name, self.rule, session_timeout_s=20),
+            sharing=ByZooKeeperGroup(
+                self.connect,
+                self.name,
+                lambda partitions, streams, _: self.rule(partitions, streams),
+                data=lambda _: {"rack": "a"},  # Kafka's consumer ignores these
+                session_timeout_s=20,
+            ),
             store=PlainOffsets(self.connect, self.name),
             commit_s=0.2,
             refresh_s=0.5,

@@ -18,6 +18,8 @@ from sunshower.state import SqliteState
 from sunshower.topologies.components import Stateless
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 
+BOUNDS = between(1, 8)
+
 
 def pass_on(number: Number) -> Iterator[Number]:
     yield number
@@ -69,14 +71,14 @@ def test_tasks_and_workers_begin_with_the_least_number() -> None:
     assert repr(Config(workers=between(2, 4)).workers) == "between(2, 4)"
 
 
-def ordinary(impl: Any, state: Any = None) -> Topology:
+def ordinary(impl: Any, state: Any = None, tasks: Any = BOUNDS) -> Topology:
     topology = Topology("t")
     numbers = topology.spout("numbers", Counter())
     if impl is not None:
-        numbers.shuffle().bolt("it", impl, parallelism=between(1, 8))
+        numbers.shuffle().bolt("it", impl, parallelism=tasks)
     else:
         totals = numbers.group_by("value").aggregate(
-            count(), name="it", state=state, parallelism=between(1, 8)
+            count(), name="it", state=state, parallelism=tasks
         )
         totals.shuffle().bolt("next", pass_on_total)
     return topology
@@ -85,17 +87,17 @@ def ordinary(impl: Any, state: Any = None) -> Topology:
 def pass_on_total(total: Any) -> None: ...
 
 
-def spout() -> Topology:
+def spout(tasks: Any = BOUNDS) -> Topology:
     topology = Topology("t")
-    numbers = topology.spout("it", Counter(), parallelism=between(1, 8))
+    numbers = topology.spout("it", Counter(), parallelism=tasks)
     numbers.shuffle().bolt("bolt", pass_on)
     return topology
 
 
-def without_key() -> Topology:
+def without_key(tasks: Any = BOUNDS) -> Topology:
     topology = Topology("t")
     totals = topology.spout("numbers", Counter()).aggregate(
-        count(), name="it", state=SqliteState("t.db"), parallelism=between(1, 8)
+        count(), name="it", state=SqliteState("t.db"), parallelism=tasks
     )
     totals.shuffle().bolt("next", pass_on_total)
     return topology
@@ -151,5 +153,22 @@ def test_what_can_have_other_numbers_of_tasks_may_follow_the_load(topology: Topo
 def test_workers_are_refused_if_a_task_cannot_move() -> None:
     topology = Topology("t", workers=between(1, 4))
     topology.spout("numbers", Counter()).shuffle().bolt("it", Plain())
-    with pytest.raises(TopologyError, match="the tasks of 'it' cannot move to other workers"):
+    says = r"cannot move .* Write snapshot\(\) and restore\(state\) for it, or give a number"
+    with pytest.raises(TopologyError, match=says):
         topology.graph()
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        *(spout(2), ordinary(Plain(), tasks=2), ordinary(None, tasks=2), without_key(1)),
+        ordinary(None, SqliteState("t.db")),  # "Give it a state= in a store"
+        ordinary(KeepsNothing()),  # "write a snapshot() that returns None"
+    ],
+)
+def test_what_a_refusal_names_is_accepted(topology: Topology) -> None:
+    topology.graph()
+    for workers, bolt in ((2, Plain()), (between(1, 4), KeepsNothing())):
+        fixed = Topology("t", workers=workers)
+        fixed.spout("numbers", Counter()).shuffle().bolt("it", bolt)
+        fixed.graph()

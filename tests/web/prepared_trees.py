@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from sunshower.runtime.events.trace_recorder import TraceHop, Traces, TupleTrace
+from sunshower.runtime.events.trace_recorder import TraceHop, TraceReport, Traces, TupleTrace
 
 BEGUN_S = 1_750_000_000.0
 FAILED_ROOT = "0001000001000007"
@@ -38,6 +39,20 @@ def hop(
     )
 
 
+def reports(*of_edges: tuple[int, ...]) -> Iterator[TraceReport]:
+    """The reports with these edges, a millisecond after each other; the first is of the spout."""
+    value = 0
+    for at, edges in enumerate(of_edges):
+        xor = 0
+        for edge in edges:
+            xor ^= edge
+        value ^= xor
+        digits = tuple(f"{edge:016x}" for edge in edges)
+        yield TraceReport(
+            BEGUN_S + (1 + at) / 1e3, "__acker[0]", not at, digits, f"{xor:016x}", f"{value:016x}"
+        )
+
+
 def shop_trees(text: str = "Order(id=7, article='A-1047', count=2)") -> Traces:
     """A failed tree whose first record is `text`, its replay, and 60 complete trees."""
     failed = TupleTrace(
@@ -61,10 +76,12 @@ def shop_trees(text: str = "Order(id=7, article='A-1047', count=2)") -> Traces:
             hop(0xA5, 0xA3, "price[4] audit[0] 3", (16.4, None, None), "Priced(total=19.9)"),
         ),
         dropped=0,
+        reports=tuple(reports((0xA1,), (0xA1, 0xA2, 0xA3), (0xA3, 0xA4, 0xA5), (0xA4,))),
     )  # fmt: skip
     complete = replace(
-        failed, outcome="complete", attempt=1, cause=None, reason="", hops=failed.hops[:1]
-    )
+        failed, outcome="complete", attempt=1, cause=None, reason="", hops=failed.hops[:1],
+        reports=tuple(reports((0xA1,), (0xA1,))),
+    )  # fmt: skip
     replay = replace(complete, root="0001000001000008", attempt=2, emitted_s=BEGUN_S + 1,
                      ended_s=BEGUN_S + 1.5)  # fmt: skip
     others = tuple(

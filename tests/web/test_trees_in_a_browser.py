@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
 from sunshower.cli.ui.application import served_page
+from sunshower.runtime.events.trace_recorder import Traces
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, shop
 from tests.web.prepared_trees import FAILED_ROOT
@@ -83,10 +85,36 @@ def test_each_edge_is_below_its_input_with_its_times(url: str, open_page: Open) 
     wait_for(page, ".panel h2", "price")
 
 
+def test_an_open_tree_shows_the_xor_of_its_edges_and_is_loaded_until_it_ends(
+    open_page: Open,
+) -> None:
+    prepared = shop()
+    complete = next(tree for tree in prepared.traces.trees if tree.outcome == "complete")
+    begun = replace(complete, outcome="open", ended_s=None, reports=complete.reports[:1])
+    source = PreparedSource(replace(prepared, traces=Traces((begun,), ())))
+    with served_page(source, TOKEN, port=0) as url:
+        page = open_page(url, f"{SHOP}/r/{complete.root}")
+        wait_for(page, ".tree .xor", "emitted: 00000000000000a1 → 00000000000000a1")
+        assert page.locator(".tree .xor li").count() == 1
+        (name,) = source.prepared
+        source.prepared[name] = replace(prepared, traces=Traces((complete,), ()))
+        wait_for(page, ".tree .xor", "acked: 00000000000000a1 → 0000000000000000")
+        assert "complete" in text_of(page, "#tree-title")
+        with page.expect_response("**/api/topology?*"):
+            pass
+        page.on("request", lambda sent: asked.append(sent) if "/api/trace?" in sent.url else None)
+        asked: list[object] = []
+        for _ in range(2):  # two polls of the page
+            with page.expect_response("**/api/topology?*"):
+                pass
+        assert not asked
+
+
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
 def test_a_tree_fits_and_is_accessible(url: str, open_page: Open, width: int, scheme: str) -> None:
     page = open_page(url, TREE, width, scheme)
     wait_for(page, ".tree .hop", "price[2]")
+    wait_for(page, ".tree .xor", "00000000000000a4 → ")
     wait_for(page, ".list tbody tr", "order-7")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert violations(page) == []

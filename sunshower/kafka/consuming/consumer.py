@@ -38,6 +38,15 @@ _OURS = {  # settings that the spout controls, and the option to use instead
     "auto.offset.reset": "say where to begin with first=",
     "enable.partition.eof": "the ends of partitions are seen in any case",
 }
+_OF_CLASSIC = {  # settings that the new group protocol forbids, and what replaces them
+    "session.timeout.ms": "the brokers set it: group.consumer.session.timeout.ms, or "
+    "consumer.session.timeout.ms of the group (kafka-configs.sh --entity-type groups)",
+    "heartbeat.interval.ms": "the brokers set it: group.consumer.heartbeat.interval.ms, or "
+    "consumer.heartbeat.interval.ms of the group (kafka-configs.sh --entity-type groups)",
+    "partition.assignment.strategy": 'the brokers assign: choose their rule with "group.remote'
+    '.assignor": "uniform" or "range"',
+    "group.protocol.type": "leave it out",
+}
 _FIXED = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -202,24 +211,41 @@ class Consumer:
         self._settings = settings
         self._admin: AdminClient | None = None  # for `ask_ends`
         self.connection = Connection(settings)  # while it `is_cut`, ends of partitions are old
+        self.fatal: Any = None  # the error with which the client has ended, see `renew`
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
-        strategy = str(settings.get("partition.assignment.strategy", ""))
-        self.strategy = strategy or "range,roundrobin"
+        strategy = str(settings.get("partition.assignment.strategy") or "range,roundrobin")
+        self.in_new_protocol = is_new_protocol(settings)
+        self.rebalances_eagerly = not self.in_new_protocol and "cooperative" not in strategy
+        self.instance = str(settings.get("group.instance.id") or "")
         # Called while the client is polled, with the outcome of an asynchronous commit.
         self.on_commit: Callable[[Any, list[Any]], None] | None = None
+        self._wake: Callable[[], None] | None = None
+        self._end_arrivals: finalize[[], Consumer] | None = None
+        self._new_client()
+        self.max_poll_s = float(settings.get("max.poll.interval.ms", 300_000)) / 1000
+
+    def _new_client(self) -> None:
         usual: dict[str, Any] = {
             "log_level": 0,
             "error_cb": weakly(self._on_error),
             "on_commit": weakly(self._on_commit),
         }
-        self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
+        self.client: Client = new_client("Consumer", {**usual, **self._settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
-        self._end_arrivals: finalize[[], Consumer] | None = None
+
+    def renew(self) -> None:
+        """Take a new client instead of one that has ended with a fatal error: it reads nothing."""
+        self._close_client()
+        self.fatal = None
+        self._new_client()
+        if self._wake is not None:
+            self.call_on_arrival(self._wake)
 
     def call_on_arrival(self, wake: Callable[[], None]) -> None:
         """Call this on a thread when something has arrived, until the consumer is closed; never
         with a client that does not say so."""
+        self._wake = wake
         if (end := call_on_arrival(self.client, wake)) is not None:
             self._end_arrivals = finalize(self, end)  # also if it is dropped; it runs once
             self._end_arrivals.atexit = False
@@ -311,10 +337,13 @@ class Consumer:
     def close(self) -> None:
         """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
         an outage a client with an unanswered commit does not end. A thread goes on."""
-        if self._end_arrivals is not None:
-            self._end_arrivals()
         self.connection.close()
         self._admin = None
+        self._close_client()
+
+    def _close_client(self) -> None:
+        if self._end_arrivals is not None:
+            self._end_arrivals()
         closing = threading.Thread(target=self.client.close, name="kafka-close", daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
@@ -334,9 +363,12 @@ class Consumer:
         del self.last_errors[:-5]
 
 
-def check_settings(settings: Mapping[str, Any], *, servers: bool = True) -> None:
+def check_settings(
+    settings: Mapping[str, Any], *, servers: bool = True, grouped: bool = True
+) -> None:
     """Raises ConfigError for settings that are wrong whatever the broker says. Without `servers`
-    a directory has the addresses of the brokers (`with_servers`)."""
+    a directory has the addresses of the brokers (`with_servers`). `grouped`: the brokers' group
+    assigns the partitions."""
     SETTINGS.check("settings", settings)
     for name in ("bootstrap.servers", "group.id") if servers else ("group.id",):
         if not settings.get(name):
@@ -349,12 +381,23 @@ def check_settings(settings: Mapping[str, Any], *, servers: bool = True) -> None
     for name, instead in _OURS.items():
         if name in settings:
             raise ConfigError(f"{name} is not to be set here: {instead}")
-    if str(settings.get("group.protocol", "classic")).lower() != "classic":
+    if not is_new_protocol(settings):
+        return
+    if not grouped:
         raise ConfigError(
-            f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
-            "of the classic protocol only, which each broker speaks: leave the setting out. How "
-            "partitions are shared is set by partition.assignment.strategy"
+            "group.protocol is 'consumer', in which the brokers assign the partitions: give the "
+            "KafkaSpout options=KafkaOptions(sharing=by_broker_group); or leave group.protocol "
+            "out. No other `sharing`, such as ByZooKeeperGroup or your own, and no batches can "
+            "have it"
         )
+    for name, instead in _OF_CLASSIC.items():
+        if name in settings:
+            raise ConfigError(f"{name} is not to be set with group.protocol=consumer: {instead}")
+
+
+def is_new_protocol(settings: Mapping[str, Any]) -> bool:
+    """Whether the consumer joins groups by Kafka's new protocol, of KIP-848."""
+    return str(settings.get("group.protocol", "classic")).lower() == "consumer"
 
 
 def servers_of(settings: Mapping[str, Any]) -> set[str]:

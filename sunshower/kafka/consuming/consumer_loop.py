@@ -99,6 +99,8 @@ class ConsumerLoop:
             if error.name() == "_PARTITION_EOF":
                 if partition in self.at:
                     self.ends[partition] = event.offset() or 0
+            elif error.name() == "_FATAL" and self.consumer.grouped:
+                self.consumer.fatal = error  # the group says what to do
             elif error.name() in _OUT_OF_RANGE:
                 self.lost |= {partition} & self.at.keys()
             elif error.name() not in _TEMPORARY:

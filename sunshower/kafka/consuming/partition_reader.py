@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from sunshower.errors import (
     StaleGeneration,
     SunshowerError,
     UnknownTopic,
+    user_errors,
 )
 from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
 from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, without
@@ -42,7 +44,7 @@ from sunshower.kafka.consuming.start_position import (
     writer,
 )
 from sunshower.kafka.consuming.subscription import TopicWatch
-from sunshower.kafka.options import Guarantee, KafkaOptions
+from sunshower.kafka.options import Guarantee, Interceptor, KafkaOptions
 from sunshower.kafka.partitions.ports import (
     Committed,
     Offsets,
@@ -108,6 +110,7 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
         self._by_partition: dict[Partition, ReadPartition] = {}
         self._by_slot: dict[int, ReadPartition] = {}
         self._former: dict[int, ReadPartition] = {}  # of topics that were created again, by slot
+        self.changes = 0  # how often a partition was added or removed
 
     def __getitem__(self, partition: Partition) -> ReadPartition:
         return self._by_partition[partition]
@@ -125,12 +128,14 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
             slot = (slot + 1) % _SLOTS
         place = ReadPartition(partition, slot, Progress(start), topic_id)
         self._by_partition[partition] = self._by_slot[slot] = place
+        self.changes += 1
         return place
 
     def drop(self, partition: Partition) -> ReadPartition:
         """Remove a partition that this task no longer reads."""
         place = self._by_partition.pop(partition)
         del self._by_slot[place.slot]
+        self.changes += 1
         return place
 
     def replace(self, partition: Partition, start: int, topic_id: str) -> ReadPartition:
@@ -187,15 +192,18 @@ class Committer:
 
     `stale` counts commits that were refused because the partitions had been reassigned; `failed`
     counts commits that failed otherwise. A thread runs the write where a store has no `write_soon`.
+    `interceptor`: `report` calls its `on_commit` for each write that has succeeded.
     """
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: Offsets, interceptor: Interceptor | None = None) -> None:
         self.kept: dict[Partition, Committed] = {}
         self.commits = self.stale = self.failed = 0
         self._offsets = offsets
         self._thread = ThreadPoolExecutor(1, "commits")
         self._submitted: Future[None] | None = None  # the last write submitted to the thread
         self._underway: tuple[Future[None], Wanted] | None = None
+        self._interceptor = interceptor
+        self._answered: deque[tuple[Future[None], Wanted]] = deque()  # not reported yet
 
     def begin(self, wanted: Wanted) -> None:
         """Start a write of the changed offsets; do nothing while a write is in progress."""
@@ -204,7 +212,7 @@ class Committer:
             self._record_outcome(*underway)
         new = self._new(wanted)
         if self._underway is None and new:
-            self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
+            self._underway = self._without_thread(new) or self._in_thread(new), new
 
     def send(self, wanted: Wanted, within_s: float) -> bool:
         """Write the changed offsets also if an older write is in progress: the last ones before
@@ -214,7 +222,7 @@ class Committer:
         may not come during an outage. For other stores it waits.
         """
         new = self._new(wanted)
-        write = self._offsets.write_soon(new) if new else None
+        write = self._without_thread(new) if new else None
         if write is None:
             return self.finish(wanted, within_s)
         self._underway = write, new
@@ -245,6 +253,13 @@ class Committer:
             write, new = self._underway
             self._underway = write, {other: new[other] for other in new if other != partition}
 
+    def report(self) -> None:
+        """Tell the interceptor what has been stored since the last call."""
+        while self._interceptor is not None and self._answered:
+            write, offsets = self._answered.popleft()
+            if not write.cancelled() and write.exception() is None:
+                intercept(self._interceptor.on_commit, offsets)
+
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -252,9 +267,21 @@ class Committer:
     def _new(self, wanted: Wanted) -> dict[Partition, Committed]:
         return {p: committed for p, committed in wanted.items() if self.kept.get(p) != committed}
 
+    def _without_thread(self, wanted: Wanted) -> Future[None] | None:
+        write = self._offsets.write_soon(wanted)
+        if write is not None:
+            self._note_answer(write, wanted)
+        return write
+
     def _in_thread(self, wanted: Wanted) -> Future[None]:
         self._submitted = self._thread.submit(self._offsets.write, wanted)
+        self._note_answer(self._submitted, wanted)
         return self._submitted
+
+    def _note_answer(self, write: Future[None], wanted: Wanted) -> None:
+        """Keep the write for `report` when it is done, in whatever thread."""
+        if self._interceptor is not None:
+            write.add_done_callback(lambda done: self._answered.append((done, wanted)))
 
     def _record_outcome(self, done: Future[None], wanted: Wanted) -> None:
         try:
@@ -268,6 +295,15 @@ class Committer:
         else:
             self.commits += 1
             self.kept.update(wanted)
+
+
+def intercept(call: Callable[[Any], None], seen: Any) -> None:
+    """Call a method of an Interceptor. An exception is logged."""
+    try:
+        call(seen)
+    except user_errors():
+        name = getattr(call, "__qualname__", call)
+        _LOG.exception("%s has failed, and reading goes on", name)
 
 
 # ---- partition reader ----------------------------------------------------------------------------
@@ -296,7 +332,7 @@ class PartitionReader(RebalanceListener):
         watch: TopicWatch,
     ) -> None:
         self.places = ReadPartitions()
-        self.committer = Committer(offsets)
+        self.committer = Committer(offsets, options.interceptor)
         self.gone: list[tuple[int, int]] = []
         self.skipped: list[tuple[ReadPartition, Skipped]] = []
         self.ahead: list[Message] = []  # that may be emitted

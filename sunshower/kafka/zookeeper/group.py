@@ -151,7 +151,8 @@ def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
     return sorted(threads, key=lambda thread: str(thread).encode("utf-16-be", "surrogatepass"))
 
 
-Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
+# Called with the partitions, the streams and, if members have `data`, the data of each member.
+Rule = Callable[..., ThreadAssignment]
 
 
 # ---- members -------------------------------------------------------------------------------------
@@ -162,20 +163,31 @@ STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 
 @dataclass(frozen=True)
 class Member:
-    """The subscription of a member: topics, and the number of its stream threads for each."""
+    """The subscription of a member: topics, and the number of its stream threads for each. `data`
+    are for the rule. Kafka's old consumer ignores them."""
 
     subscription: Mapping[str, int]  # by topic; with a pattern, its text is the only key
     pattern: str = STATIC
+    data: Any = None  # of JSON
 
     @staticmethod
     def reading(
-        topics: Collection[str] | re.Pattern[str], streams: int | Mapping[str, int]
+        topics: Collection[str] | re.Pattern[str],
+        streams: int | Mapping[str, int],
+        data: Any = None,
     ) -> Member:
         """A member that reads topics by name, or all whose whole name matches a pattern; with
         `streams` threads for each, or of each topic its own number.
 
-        Raises ConfigError unless `streams` has exactly the topics, each with a positive number.
+        Raises ConfigError unless `streams` has exactly the topics, each with a positive number,
+        and for data that JSON does not have.
         """
+        try:
+            data = json.loads(json.dumps(data))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"data of this member are {data!r}, no value of JSON: {error}"
+            ) from None
         if isinstance(streams, Mapping):
             if isinstance(topics, re.Pattern) or {*topics} != {*streams}:
                 raise ConfigError(
@@ -184,11 +196,11 @@ class Member:
                 )
             for topic, count in streams.items():
                 COUNT.check(f"streams of {topic}", count)
-            return Member({topic: streams[topic] for topic in sorted(topics)})
+            return Member({topic: streams[topic] for topic in sorted(topics)}, data=data)
         COUNT.check("streams", streams)
         if isinstance(topics, re.Pattern):
-            return Member({topics.pattern: streams}, WHITE_LIST)
-        return Member(dict.fromkeys(sorted(topics), streams))
+            return Member({topics.pattern: streams}, WHITE_LIST, data)
+        return Member(dict.fromkeys(sorted(topics), streams), data=data)
 
     def streams(self, topics: Collection[str]) -> dict[str, int]:
         """The number of threads for each subscribed topic among `topics`."""
@@ -210,6 +222,7 @@ class Member:
                 "pattern": self.pattern,
                 "timestamp": str(millis),
             }
+            | ({} if self.data is None else {"userData": self.data})
         ).encode()
 
     @staticmethod
@@ -225,7 +238,7 @@ class Member:
             ):
                 pattern = more.get("pattern", STATIC)
                 if pattern in {STATIC, WHITE_LIST, BLACK_LIST}:
-                    return Member(streams, pattern)
+                    return Member(streams, pattern, more.get("userData"))
         raise KafkaError(
             f"{path} in ZooKeeper does not describe a member of a consumer group: {value[:80]!r}"
         )
@@ -287,6 +300,7 @@ class ZooKeeperGroup(PartitionSharing):
         *,
         streams: int | Mapping[str, int] = 1,
         rule: Rule = by_range_of_threads,
+        data: Any = None,
         suspended_max_s: float = SUSPENDED_MAX_S,
         host: str | None = None,
         wall: Callable[[], float] = time.time,
@@ -298,7 +312,7 @@ class ZooKeeperGroup(PartitionSharing):
         self._directory = directory
         self._clock = clock
         self._chance = chance
-        self._membership = Member.reading(topics, streams)
+        self._membership = Member.reading(topics, streams, data)
         self._rule = rule
         self._suspended_max_s = suspended_max_s
         self._group = group
@@ -503,7 +517,9 @@ class ZooKeeperGroup(PartitionSharing):
 
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
-        assigned = self._rule(view.partitions, streams)
+        data = {name: member.data for name, member in view.members.items()}
+        given = (data,) if self._membership.data is not None else ()
+        assigned = self._rule(view.partitions, streams, *given)
         mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
         for thread in (thread for thread, some in mine.items() if not some):
             _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
+from types import NoneType
 from typing import Any, ClassVar, TypeAlias
 
-from sunshower.arguments import COUNT
+from sunshower.arguments import COUNT, FUNCTION, Instance
 from sunshower.errors import (
     BadOffset,
     ConfigError,
@@ -45,6 +46,7 @@ from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.topologies.components import Context
 
 # ---- stored offsets ------------------------------------------------------------------------------
 # Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
@@ -394,12 +396,18 @@ class ZooKeeperBrokers(_InZooKeeper):
         return ZooKeeperDirectory(self._tree(), root=self.root, listener=self.listener)
 
 
+_DATA = Instance((Callable, NoneType), "a function of the Context of a task")
+
+
 @dataclass(frozen=True)
 class ByZooKeeperGroup(_InZooKeeper):
     """A `sharing`: each task is a member of the group, with `streams` threads for each topic, or
     of each topic its own number: {"orders": 2, "returns": 1}.
 
-    `rule` must be the same for all members: `by_range_of_threads` or `round_robin_of_threads`.
+    `rule` must be the same for all members: `by_range_of_threads`, `round_robin_of_threads`, or
+    your own function of the partitions and of the streams (member → topic → number of threads),
+    which returns the partitions of each `StreamThread`. With `data`, a function of the Context of a
+    task that returns a value of JSON, it gets the data of each member as a third argument.
     After a crash other members get a process's partitions when its session has expired, after
     `session_timeout_s`. Raises ConfigError for `partitions`, or a pattern with a comma.
     """
@@ -407,9 +415,12 @@ class ByZooKeeperGroup(_InZooKeeper):
     group: str
     rule: Rule = by_range_of_threads
     streams: int | Mapping[str, int] = 1
+    data: Callable[[Context], Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        FUNCTION.check("ByZooKeeperGroup: rule", self.rule)
+        _DATA.check("ByZooKeeperGroup: data", self.data)
         by_topic = self.streams if isinstance(self.streams, Mapping) else {"": self.streams}
         for topic, count in by_topic.items():
             COUNT.check(f"ByZooKeeperGroup: streams{f'[{topic!r}]' if topic else ''}", count)
@@ -417,6 +428,9 @@ class ByZooKeeperGroup(_InZooKeeper):
     def __call__(self, reader: ReaderContext) -> PartitionSharing:
         topics: Collection[str] | re.Pattern[str] = reader.subscription.topics
         reader.subscription.check_whole_topics()
+        data = None if self.data is None else self.data(reader.context)
+        if self.data is not None and data is None:
+            raise ConfigError("ByZooKeeperGroup: data returned None; let it return a value")
         pattern = reader.subscription.pattern
         if pattern is not None:
             if "," in pattern:
@@ -435,6 +449,7 @@ class ByZooKeeperGroup(_InZooKeeper):
             Random(SystemRandom().getrandbits(64)),
             streams=self.streams,
             rule=self.rule,
+            data=data,
             suspended_max_s=self.session_timeout_s / 3,
             where=self._where,
         )

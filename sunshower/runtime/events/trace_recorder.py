@@ -109,18 +109,30 @@ def edges_of(events: Iterable[TreeEvent]) -> list[TreeEdge]:
 # ---- trace recorder ------------------------------------------------------------------------------
 
 
+class TreeReport(NamedTuple):
+    """A report on one tree that an acker task has applied."""
+
+    at_s: float
+    acker: int  # its task
+    is_start: bool  # of the spout; else of a task that has acked inputs
+    xor: int  # of the edges that are reported
+    value: int  # the acker's, after it: the XOR of all reports
+
+
 @dataclass(slots=True)
 class RecordedTree:
     """What one worker knows of one tree."""
 
     events: list[TreeEvent] = field(default_factory=list)
+    reports: list[TreeReport] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)  # edge → its events
     dropped: int = 0  # edges beyond the limit
     size: int = _EVENT_BYTES  # about, in bytes
 
     def copy(self) -> RecordedTree:
         """A copy that does not change; another thread may add to the tree meanwhile."""
-        return RecordedTree(self.events.copy(), {}, self.dropped, self.size)
+        events, reports = self.events.copy(), self.reports.copy()
+        return RecordedTree(events, reports, {}, self.dropped, self.size)
 
     def admits(self, edge: int, what: What) -> bool:
         """Whether another event of an edge is recorded."""
@@ -165,7 +177,7 @@ class TraceRecorder:
             trees = {root: trees[root]} if root in trees else {}
         return {root: tree.copy() for root, tree in trees.items()}
 
-    # ---- called by the Instrument -------------------------------------------------------------
+    # ---- called by instruments and acker tasks ------------------------------------------------
 
     def emitted(self, task: int, root: int, number: int, attempt: int, message_id: Any) -> None:
         """A spout task emits a traced root."""
@@ -179,6 +191,13 @@ class TraceRecorder:
             else:
                 cause, reason = failures[at].cause.value, clip(str(failures[at]), TEXT_BYTES)
                 self._note(int(roots[at]), What.FAILED, task, cause, reason)
+
+    def reported(self, acker: int, root: int, is_start: bool, xor: int, value: int) -> None:
+        """An acker task has applied a report on a traced root; see TreeReport."""
+        if len((tree := self._tree(root)).reports) < EDGES_MAX:
+            tree.reports.append(TreeReport(self.clock.now(), acker, is_start, xor, value))
+            self._grow(tree, _EVENT_BYTES)
+        self._drop_oldest()
 
     def note_edges(
         self,
@@ -225,8 +244,11 @@ class TraceRecorder:
 
     def _add(self, tree: RecordedTree, event: TreeEvent) -> None:
         tree.events.append(event)
-        tree.size += _EVENT_BYTES + len(event.text)
-        self._size += _EVENT_BYTES + len(event.text)
+        self._grow(tree, _EVENT_BYTES + len(event.text))
+
+    def _grow(self, tree: RecordedTree, size: int) -> None:
+        tree.size += size
+        self._size += size
 
     def _drop_oldest(self) -> None:
         while len(self._trees) > TREES_MAX or self._size > BYTES_MAX:
@@ -257,6 +279,7 @@ def _shown(value: Any) -> str:
 # A recorded tuple tree as data, combined from the records of all workers.
 
 ROOT_DIGITS = 16
+_SUMMANDS_MAX = 32  # edges of a tree in which those of a report are looked for
 
 
 @dataclass(frozen=True)
@@ -278,6 +301,18 @@ class TraceHop:
 
 
 @dataclass(frozen=True)
+class TraceReport:
+    """A report to the acker of the tree; edges and values are 16 hexadecimal digits."""
+
+    at_s: float  # Unix time, in seconds
+    acker: str  # the task
+    is_start: bool  # of the spout; else of a task that has acked inputs
+    edges: tuple[str, ...]  # those that are reported; empty if the recorded ones do not tell
+    xor: str  # of these edges
+    value: str  # the acker's, after this report: zero means that the tree is complete
+
+
+@dataclass(frozen=True)
 class TupleTrace:
     """One attempt of one message, and its tree. Times as in TraceHop."""
 
@@ -294,6 +329,7 @@ class TupleTrace:
     reason: str
     hops: tuple[TraceHop, ...]  # by time
     dropped: int  # edges that were not recorded, because the tree has too many
+    reports: tuple[TraceReport, ...] = ()  # by time
 
     @property
     def latency_s(self) -> float | None:
@@ -353,7 +389,11 @@ def assemble(plan: Plan, answers: Iterable[WorkerTraces]) -> Traces:
     for answer in answers:
         for root, tree in answer.trees.items():
             parts.setdefault(root, []).append((answer, tree))
-    trees = [_trace(plan, names, root, tree_parts) for root, tree_parts in parts.items()]
+    trees = [
+        _trace(plan, names, root, tree_parts)
+        for root, tree_parts in parts.items()
+        if any(tree.events for _, tree in tree_parts)  # else only its acker has not dropped it
+    ]
     trees.sort(key=lambda tree: -tree.begun_s)
     workers = {answer.worker for answer in answers}
     return Traces(tuple(trees), tuple(worker for worker in plan.workers if worker not in workers))
@@ -394,7 +434,45 @@ def _trace(
         reason=failure.text if failure is ended and failure else "",
         hops=tuple(_hop(names, edge) for edge in edges),
         dropped=sum(tree.dropped for _, tree in parts),
+        reports=_reports(names, [edge.edge for edge in edges], parts),
     )
+
+
+def _reports(
+    names: dict[int, str], edges: Sequence[int], parts: Sequence[tuple[WorkerTraces, RecordedTree]]
+) -> tuple[TraceReport, ...]:
+    reports = [
+        report._replace(at_s=report.at_s + answer.epoch_s)
+        for answer, tree in parts
+        for report in tree.reports
+    ]
+    return tuple(
+        TraceReport(
+            at_s,
+            names.get(acker, "?"),
+            is_start,
+            tuple(map(_digits, _summands(xor, edges))),
+            _digits(xor),
+            _digits(value),
+        )
+        for at_s, acker, is_start, xor, value in sorted(reports, key=lambda report: report.at_s)
+    )
+
+
+def _summands(xor: int, edges: Sequence[int]) -> list[int]:
+    """The edges whose XOR this is; none if there are no such edges, or if others could be meant: n
+    edges have 2ⁿ sums, and there are 2⁶⁴ values."""
+    if len(edges) > _SUMMANDS_MAX:
+        return []
+    rows: dict[int, tuple[int, int]] = {}  # number of bits → a sum of edges, and which, as bits
+    rest, chosen = 0, 0
+    for at, value in enumerate((*edges, xor)):  # Gauss's elimination
+        rest, chosen = value, 1 << at
+        while rest and (row := rows.get(rest.bit_length())):
+            rest, chosen = rest ^ row[0], chosen ^ row[1]
+        if rest:
+            rows[rest.bit_length()] = rest, chosen
+    return [] if rest else [edge for at, edge in enumerate(edges) if chosen >> at & 1]
 
 
 def _hop(names: dict[int, str], edge: TreeEdge) -> TraceHop:

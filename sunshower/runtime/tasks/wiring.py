@@ -119,7 +119,7 @@ def wire(
     wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            wired.ackers[task.id] = _acker(plan, task)
+            wired.ackers[task.id] = _acker(plan, task, trace_recorder)
             continue
         routed = _output_streams(plan, task, wired, generator, peer_links)
         instrument = Instrument(task.id, event_writer, trace_recorder)
@@ -152,9 +152,10 @@ def wire(
     return wired
 
 
-def _acker(plan: Plan, task: Task) -> AckerTask:
+def _acker(plan: Plan, task: Task, recorder: TraceRecorder | None) -> AckerTask:
     strides = [len(ackers) for ackers in plan.shards]
-    return AckerTask(task.id, strides, timed=_has_progress_deadlines(plan))
+    on_traced = None if recorder is None else recorder.reported
+    return AckerTask(task.id, strides, timed=_has_progress_deadlines(plan), on_traced=on_traced)
 
 
 def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Reports:

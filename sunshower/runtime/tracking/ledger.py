@@ -34,6 +34,7 @@ from sunshower.runtime.tracking.ids import (
     is_newer,
     is_older_life,
     slots_of,
+    traced_of,
 )
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 
@@ -116,6 +117,11 @@ class Ledger:
             mine = np.flatnonzero(incarnations == incarnation)
             waits[mine] = table.await_start(roots[mine])
         return waits
+
+    def value(self, root: int) -> int | None:
+        """Return the XOR of all reports on a root; None if its slot has another one."""
+        table = self._tables.get(root >> 48)
+        return None if table is None else table.value(root)
 
     def open_count(self) -> int:
         """Return the number of trees that are started and not settled."""
@@ -243,6 +249,12 @@ class _Table:
         known = ((_generations(roots) ^ tags) & _GENERATION == 0) & (tags & USED != 0)
         return np.where(known, self._last_report_s.take(slots), -np.inf)
 
+    def value(self, root: int) -> int | None:
+        roots = np.array([root], np.uint64)
+        slots, tags = self._find(roots)
+        is_same = (_generations(roots) ^ tags) & _GENERATION == 0
+        return int(self.xor[slots[0]]) if is_same[0] else None
+
     def await_start(self, roots: U64) -> NDArray[np.bool_]:
         _, tags = self._find(roots)
         is_same = (_generations(roots) ^ tags) & _GENERATION == 0
@@ -353,8 +365,17 @@ class Verdicts:
 class AckerTask:
     """A ledger, and the reasons of failures that arrived before the start of their tree."""
 
-    def __init__(self, task: int, strides: Sequence[int], *, timed: bool = False) -> None:
+    def __init__(
+        self,
+        task: int,
+        strides: Sequence[int],
+        *,
+        timed: bool = False,
+        on_traced: Callable[[int, int, bool, int, int], None] | None = None,
+    ) -> None:
+        """`on_traced` gets each report on a traced root: see TraceRecorder.reported."""
         self.task = task
+        self._on_traced = on_traced
         self._spouts = len(strides)
         self.ledger = Ledger(strides, timed=timed)
         self.slow_s = 0.0  # the delay that an experiment adds to each report
@@ -368,14 +389,26 @@ class AckerTask:
         for roots, xors in report.starts:
             if (settled := self.ledger.start(roots, xors)) is not NOTHING:
                 self._add_settled(settled, verdicts)
+            self._trace(roots, xors, is_start=True)
         for roots, xors in report.acks:
             if (settled := self.ledger.ack(roots, xors)) is not NOTHING:
                 self._add_settled(settled, verdicts)
+            self._trace(roots, xors, is_start=False)
         if report.fails:
             self._fail(dict(reversed(report.fails)), verdicts)  # the first reason of each root
         for asked in report.asks:
             self._answer(asked, verdicts)
         return verdicts
+
+    def _trace(self, roots: U64, xors: U64, *, is_start: bool) -> None:
+        if self._on_traced is None or not (traced := traced_of(roots)):
+            return
+        reported: dict[int, int] = {}
+        for root, xor in zip(roots[traced].tolist(), xors[traced].tolist(), strict=True):
+            reported[root] = reported.get(root, 0) ^ xor
+        for root, xor in reported.items():
+            if (value := self.ledger.value(root)) is not None:
+                self._on_traced(self.task, root, is_start, xor, value)
 
     def _fail(self, reasons: dict[int, Failure], verdicts: dict[int, Verdicts]) -> None:
         roots = np.array(list(reasons), np.uint64)

@@ -80,7 +80,7 @@ def mismatch(path: str, found: Any, wanted: str) -> StateMismatch:
     """The error for a node with an unexpected value."""
     return StateMismatch(
         f"{path} holds {found!r:.200}, which is not {wanted}: it is corrupt, or of something else. "
-        "Give the spout another id or the group another root, or remove the node to start over"
+        "Give the spout another id or the group another store, or remove the node to start over"
     )
 
 
@@ -353,7 +353,7 @@ class StoredProgress:
                 continue  # another writer interfered: retry with a higher epoch
         raise StaleAttempt(
             f"another coordinator keeps writing below {self._folders[0]}: is the same topology "
-            "running twice with one store? Stop one, or give it another root"
+            "running twice with one store? Stop one, or give it another store"
         )
 
     def _read_all(self) -> None:
@@ -395,7 +395,7 @@ class StoredProgress:
 
 
 def _check_version(folder: str, node: JsonNode, ours: int) -> None:
-    way_out = "use the release that wrote it, or give the batches another store or root"
+    way_out = "use the release that wrote it, or give the batches another store"
     versions.check(folder, node.value, ours, way_out)
 
 
@@ -405,8 +405,8 @@ def _check_owner(folder: str, node: JsonNode, topology: str) -> None:
     if node.value != topology:
         raise StateMismatch(
             f"{folder} is of topology {node.value!r}, and here is {topology!r}, which would go on "
-            "where that one is: give this one's spout another id, or its batches another store or "
-            f"root; if it was only renamed, remove {node.path}"
+            "where that one is: give this one's spout another id, or its batches another store; if "
+            f"it was only renamed, remove {node.path}"
         )
 
 
@@ -429,7 +429,7 @@ def meta_path(coordinator: str) -> str:
 def _stale(path: str, why: object) -> StaleAttempt:
     return StaleAttempt(
         f"{path} is of a later coordinator ({why}): this one stops. If no task was restarted, "
-        "the same topology runs twice with one store: stop one, or give it another root"
+        "the same topology runs twice with one store: stop one, or give it another store"
     )
 
 

@@ -94,6 +94,7 @@ class TextFileBatches(PartitionedSpout):
             room.emit(self._rows(block, files[at], first), read_bytes=len(block))
 
     def is_end(self, partition: str, metadata: Any) -> bool:
+        self._check(metadata)  # also if a run has read all files of the former list
         ended: bool = metadata["next"][0] >= len(self._files(partition))
         return ended
 

@@ -341,7 +341,7 @@ class _Part(NamedTuple):
     number: int
     seen: str | None  # the word of its mark
     ready: Mark  # when all is imported
-    changes: Changes
+    changes: list[Changes]  # for one write each
     undone: Mark | None  # as it was; None: nothing was written
     step: int  # how far the same import is that was interrupted; 0: at its begin, or another one
 
@@ -362,7 +362,8 @@ class StateImport:
     ) -> None:
         """`file`, `checksum`: identify the import, which may be repeated after an interruption;
         `process`: who does it. `instead`: also if that of another file was interrupted, of which
-        some keys may be written. Raises ConfigError for a state that is only read."""
+        some keys may be written; who repeats this one need not say it again. Raises ConfigError for
+        a state that is only read."""
         if why := state.why_read_only:
             raise ConfigError(f"state {state.name!r} can only be read: {why}")
         self._topology, self._state, self._file = topology, state, (file, checksum)
@@ -411,13 +412,13 @@ class StateImport:
         state = self._state
         numbers = [home.task for home in state.factory.homes() if home.state == state.name]
         factory, where = state.factory, state.factory.where
-        with Parts(factory.open, state.name, where, importing=self._completes) as parts:
+        with Parts(factory.open, state.name, where, importing=None) as parts:
             parts_found = self._found(parts, numbers)
             self._fence(parts, parts_found)
             try:
                 for part in parts_found:
-                    for step, changes in enumerate(chunks(part.changes), start=1):
-                        mark = self._unready(part.ready, max(step, part.step))
+                    for step, changes in enumerate(part.changes, start=1):
+                        mark = self._unready(part, step)
                         self._write_part(parts, part.number, changes, mark)
                 for part in reversed(parts_found):  # all who open the state read the first one
                     self._write_part(parts, part.number, {}, part.ready)
@@ -473,6 +474,8 @@ class StateImport:
             known = parts.mark(numbers[0]) if numbers else None
             first, tasks = 0, int(known.word["parallelism"]) if known else self._state.tasks
         written, root = self._by_task(tasks), parts.mark(first)
+        if root is not None and self._is_same(root) and root.word.get("instead"):
+            self._completes = None
         # Values are written when all parts are fenced, so one that is not is ready since.
         has_values = root is not None and self._step_of(root) > 0
         return [
@@ -514,9 +517,9 @@ class StateImport:
         last = stored.last_attempt
         if isinstance(slot, BatchSlot):
             self._check_committed(slot, index, last)
-        changes = self._changes(stored, owner.kind, last.txid if last else 0, written)
         journal = owner.journal(mark.mark) if mark is not None else Journal()
-        changes = dict.fromkeys(journal.removed) | changes
+        txid = (last.txid if last else 0) or int(owner.kind is StateKind.OPAQUE)  # has no batch 0
+        changes = [*self._changes(stored, owner.kind, txid, written, journal.removed)]
         ready = owner.mark(self._attempt(slot, last), Journal())
         ready = _with(ready, imported=f"{SystemClock().wall():.6f}")
         seen = None if mark is None else mark.mark
@@ -525,8 +528,11 @@ class StateImport:
 
     def _step_of(self, mark: PartMark) -> int:
         """How far the same import is, if that is under way; 0: it has begun at most."""
-        is_same = [*mark.word.get("importing", ())] == [*self._file]
-        return int(mark.word["step"]) if is_same else 0
+        return int(mark.word["step"]) if self._is_same(mark) else 0
+
+    def _is_same(self, mark: PartMark) -> bool:
+        """Whether the same file is being imported into a part."""
+        return [*mark.word.get("importing", ())] == [*self._file]
 
     def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
         if isinstance(slot, BatchSlot):
@@ -555,9 +561,15 @@ class StateImport:
             )
 
     def _changes(
-        self, stored: StoredMap, kind: StateKind, txid: int, written: Mapping[Key, Any]
-    ) -> Changes:
-        """What becomes different in a part: values of an earlier version, and what is imported."""
+        self,
+        stored: StoredMap,
+        kind: StateKind,
+        txid: int,
+        written: Mapping[Key, Any],
+        removed: Sequence[str],
+    ) -> Iterator[Changes]:
+        """What becomes different in a part, write by write: first all values of an earlier version,
+        with the version, so that nobody migrates one twice; then what is imported."""
         values: dict[Key, Any] = {}
         slot, store = self._state.slot, self._state.store
         if slot is not None and slot.version is not None:
@@ -565,17 +577,14 @@ class StateImport:
             migrated = slot.version.migrated(about, stored.items)
             values = {key: None if v is None else text_of(v) for key, v in migrated.items()}
             values[ABOUT] = text_of(slot.version.about(about))
+            yield _packed(kind, txid, values)
+            values = {}
         if store is not None and store.has_rows:
             for key in (key for key, _ in stored.items()):
                 is_row = type(key) is tuple and key[:1] and key[0] in (ROW, ENTRY)
                 if is_row and key[1] in written:  # type: ignore[index]
                     values[key] = None
-        values |= written
-        txid = txid or int(kind is StateKind.OPAQUE)  # which has no batch 0; `before` is equal
-        return {
-            text_of_key(key): None if text is None else packed(kind, txid, text, text)
-            for key, text in values.items()
-        }
+        yield from chunks(dict.fromkeys(removed) | _packed(kind, txid, {**values, **written}))
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -584,7 +593,7 @@ class StateImport:
         done: list[_Part] = []
         try:
             for part in found:
-                fence = self._unready(part.ready, part.step)
+                fence = self._unready(part, 0)
                 parts.backing(part.number).put({}, fence, part.seen)
                 self._words[part.number] = fence.word
                 done.append(part)
@@ -604,15 +613,26 @@ class StateImport:
                 "changed"
             ) from error
 
-    def _unready(self, ready: Mark, step: int) -> Mark:
-        facts = {"importing": self._file, "step": step, "by": self._process}
-        return _with(ready, version=versions.STATE_MOVED, **facts)
+    def _unready(self, part: _Part, write: int) -> Mark:
+        """The mark of write number `write`; 0: the fence. It differs from that of each other write,
+        which would count as repeated."""
+        facts = {"importing": self._file, "instead": self._completes is None, "by": self._process}
+        step = max(write, part.step)
+        return _with(part.ready, version=versions.STATE_MOVED, **facts, step=step, write=write)
 
     def _write_part(self, parts: Parts, number: int, changes: Changes, mark: Mark) -> None:
         """Write to a part that this process has fenced. Raises WrongVersion if another one has
         taken it over."""
         parts.backing(number).put(changes, mark, self._words[number])
         self._words[number] = mark.word
+
+
+def _packed(kind: StateKind, txid: int, values: Mapping[Key, Any]) -> Changes:
+    """Texts of values as they are stored, those before batch `txid` equal; None: removed."""
+    return {
+        text_of_key(key): None if text is None else packed(kind, txid, text, text)
+        for key, text in values.items()
+    }
 
 
 def _with(mark: Mark, **facts: Any) -> Mark:

@@ -35,6 +35,13 @@ def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
 
 
+def assert_continues(path: Path) -> None:
+    """Continue the topology with its savepoint, on another cluster."""
+    savepoint = Savepoint.from_bytes(str(path), path.read_bytes())
+    with SimCluster(2, latency_s=0.005) as cluster:
+        assert cluster.submit(program(MemoryState()).graph(), resume=savepoint).wait(600)
+
+
 def test_the_file_has_its_name_once_the_topology_has_ended_and_is_private(
     run: SimRun, tmp_path: Path
 ) -> None:
@@ -124,6 +131,15 @@ def test_if_it_is_unknown_whether_the_topology_has_ended_the_unfinished_file_sta
     ):
         end_with_savepoint(run, savepoint, file)
     assert names(tmp_path) == [".words.unfinished"]
+    (tmp_path / ".words.unfinished").rename(tmp_path / "words")  # it has ended
+    assert_continues(tmp_path / "words")
+    (tmp_path / "words").rename(tmp_path / ".words.unfinished")
+    (tmp_path / ".words.unfinished").unlink()  # it goes on
+    monkeypatch.undo()
+    run.wait(61)
+    with NewFile(tmp_path / "words") as file:
+        end_with_savepoint(run, run.keep(), file)
+    assert_continues(tmp_path / "words")
 
 
 def test_a_file_that_has_appeared_meanwhile_is_not_replaced(run: SimRun, tmp_path: Path) -> None:
@@ -131,10 +147,12 @@ def test_a_file_that_has_appeared_meanwhile_is_not_replaced(run: SimRun, tmp_pat
     with NewFile(path) as file:
         savepoint = run.keep()
         path.write_text("of somebody else")
-        with pytest.raises(ClusterError, match=r"has ended.*savepoint is .*\.unfinished"):
+        with pytest.raises(ClusterError, match=r"has ended.*savepoint is .*\.unfin.* Rename it"):
             end_with_savepoint(run, savepoint, file)
     assert path.read_text() == "of somebody else"
-    assert (tmp_path / ".words.unfinished").read_bytes() == savepoint.to_bytes()
+    unfinished = tmp_path / ".words.unfinished"
+    assert unfinished.read_bytes() == savepoint.to_bytes()
+    assert_continues(unfinished.rename(tmp_path / "others"))
 
 
 def test_the_error_names_the_unfinished_file_of_an_earlier_kill(

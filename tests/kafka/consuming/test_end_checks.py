@@ -108,7 +108,8 @@ def test_partitions_that_cannot_begin_are_not_known() -> None:
 
 
 def test_a_member_of_a_group_knows_its_partitions_some_seconds_after_it_got_them() -> None:
-    clock, consumer = ManualClock(), SimpleNamespace(strategy="range", client=None)
+    consumer = SimpleNamespace(rebalances_eagerly=True, in_new_protocol=False)
+    clock = ManualClock()
     read = TopicSubscription(topics=("a",))
     group = BrokerGroup(reader_context(read, clock=clock, consumer=consumer))
     assert not group.is_settled

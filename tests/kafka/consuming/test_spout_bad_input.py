@@ -13,11 +13,12 @@ from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, KafkaError, Unavailable, UnknownTopic
 from sunshower.installed import install_command
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Avro, Json
-from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.options import KafkaOptions, by_broker_group, by_index
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
 from sunshower.topologies.components import Context
 from tests.kafka.topics import new_topic
 
@@ -64,7 +65,6 @@ def test_a_subscription_is_either_names_or_a_pattern_or_partitions(
         ({"bootstrap.servers": "a:1"}, "lack 'group.id'"),
         ({**BASE, "enable.auto.commit": True}, "enable.auto.commit is not to be set here"),
         ({**BASE, "auto.offset.reset": "latest"}, "say where to begin with first="),
-        ({**BASE, "group.protocol": "consumer"}, "of the classic protocol only.*leave the setting"),
     ],
 )
 def test_settings_that_contradict_the_spout_are_refused(
@@ -72,6 +72,43 @@ def test_settings_that_contradict_the_spout_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=expected):
         KafkaSpout(settings, topics=["a"])
+
+
+NEW = {**BASE, "group.protocol": "consumer"}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "settings", "expected"),
+    [
+        (by_broker_group, {}, ""),
+        (by_index, {}, r"sharing=by_broker_group\); or leave group.protocol out"),
+        (ByZooKeeperGroup("zk:2181", "g"), {}, "or leave group.protocol out.*ByZooKeeperGroup"),
+        (by_broker_group, {"session.timeout.ms": 9000}, "group.consumer.session.timeout.ms"),
+        (by_broker_group, {"heartbeat.interval.ms": 9}, "group.consumer.heartbeat.interval.ms"),
+        (
+            by_broker_group,
+            {"partition.assignment.strategy": "range"},
+            'choose their rule with "group.remote.assignor": "uniform" or "range"',
+        ),
+    ],
+)
+def test_the_new_group_protocol_is_refused_where_the_brokers_do_not_assign(
+    sharing: Any, settings: dict[str, Any], expected: str
+) -> None:
+    def declare() -> KafkaSpout:
+        options = KafkaOptions(sharing=sharing)
+        return KafkaSpout({**NEW, **settings}, topics=["a"], options=options)
+
+    if not expected:
+        declare()
+        return
+    with pytest.raises(ConfigError, match=expected):
+        declare()
+
+
+def test_batches_read_without_a_group_and_refuse_its_new_protocol() -> None:
+    with pytest.raises(ConfigError, match=r"leave group.protocol out.* no batches"):
+        KafkaOpaque(NEW, topics=["a"])
 
 
 @pytest.mark.parametrize("fields", [("colour",), "value"])
@@ -102,6 +139,7 @@ def test_a_missing_client_package_is_no_outage(monkeypatch: pytest.MonkeyPatch) 
     [
         *({"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}, {"behind_max": "9"}),
         *({"guarantee": "at least once"}, {"first": "earliest"}, {"first": StartPosition}),
+        *({"interceptor": print}, {"listener": print}),
         *({"refetch": 1}, {"directory": "zk:2181"}, {"sharing": None}, {"store": "counts.db"}),
     ],
     ids=str,

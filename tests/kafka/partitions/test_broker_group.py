@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
 
 from sunshower.clock import ManualClock
+from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.options import BrokerGroup
 from tests.kafka.groups import Topics, reader_context
@@ -16,13 +18,18 @@ from tests.kafka.groups import Topics, reader_context
 class Client:
     """A consumer and its client in one; records the subscriptions."""
 
-    strategy = "range"
+    group, instance = "g", "shop-0"
+    rebalances_eagerly, in_new_protocol = True, False
+    max_poll_s = 300.0
 
     memberid: Callable[[], str | None]
+    assigned: Callable[..., None]
     revoked: Callable[..., None]
 
     def __init__(self) -> None:
         self.client = self
+        self.fatal: Any = None
+        self.renewed = 0
         self.subscriptions: list[list[str]] = []
         self.calls: dict[str, Callable[..., None]] = {}
 
@@ -32,6 +39,10 @@ class Client:
 
     def unsubscribe(self) -> None:
         self.subscriptions.append([])
+
+    def renew(self) -> None:
+        self.fatal = None
+        self.renewed += 1
 
 
 def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: ManualClock) -> Any:
@@ -77,6 +88,92 @@ def test_the_topics_of_a_pattern_without_a_match_are_not_listed_at_every_look() 
     assert (client.subscriptions, len(asked)) == ([], 1)
 
 
+def fatal(code: int) -> ClientError:
+    """A fatal error as the client returns it: the code of the broker is in the text only."""
+    return ClientError(ClientError._FATAL, f"Fatal error: {ClientError(code).str()}: …")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ClientError.FENCED_INSTANCE_ID, r"'shop-0'.* an id of its own"),
+        (ClientError.UNSUPPORTED_VERSION, r"'g' does not take this member.* Kafka 4\.0 or newer"),
+    ],
+)
+def test_a_member_that_the_group_has_ended_raises_until_it_is_stopped(
+    code: int, expected: str
+) -> None:
+    client, clock = Client(), ManualClock()
+    client.in_new_protocol = True
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    client.fatal = fatal(code)
+    for _ in range(2):
+        clock.advance(100.0)
+        with pytest.raises(KafkaError, match=expected) as caught:
+            look()
+        assert not isinstance(caught.value, KafkaUnreachable)
+    assert not client.renewed
+
+
+def test_a_member_waits_for_another_one_of_its_name_and_joins_with_a_new_client() -> None:
+    client, clock = Client(), ManualClock()
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    for renewed in (1, 2):
+        client.fatal = fatal(ClientError.UNRELEASED_INSTANCE_ID)
+        with pytest.raises(KafkaUnreachable, match="at the end of its session"):
+            look()
+        assert client.renewed == renewed
+        look()
+        assert client.subscriptions == [["a"]] * (renewed + 1)
+        client.fatal = fatal(ClientError.UNRELEASED_INSTANCE_ID)
+        with pytest.raises(KafkaUnreachable):
+            look()
+        assert client.renewed == renewed, "not at every look"
+        clock.advance(10.0)
+
+
+@pytest.mark.parametrize("in_new_protocol", [False, True])
+def test_a_member_without_partitions_knows_it_also_if_no_call_says_so(
+    in_new_protocol: bool,
+) -> None:
+    client, clock = Client(), ManualClock()
+    client.in_new_protocol = in_new_protocol
+    client.revoked = lambda _, **__: None
+    client.memberid = lambda: "m-1"
+    read = TopicSubscription(topics=("a",))
+    group = BrokerGroup(reader_context(read, Topics(), clock, consumer=client))
+    owner: Any = client
+    group.look(owner)
+    for _ in range(2):
+        clock.advance(14.0)
+        assert not group.is_settled
+        clock.advance(1.0)
+        assert group.is_settled == in_new_protocol
+        client.calls["on_revoke"](client, [])
+
+
+@pytest.mark.parametrize(
+    ("in_new_protocol", "is_idle"), [(True, True), (True, False), (False, True)]
+)
+def test_a_member_of_the_new_protocol_without_partitions_says_why_once(
+    caplog: pytest.LogCaptureFixture, in_new_protocol: bool, is_idle: bool
+) -> None:
+    client, clock = Client(), ManualClock()
+    client.in_new_protocol = in_new_protocol
+    client.assigned = lambda _: None
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    if not is_idle:
+        client.calls["on_assign"](client, [])
+    for _ in range(3):
+        clock.advance(29.0)
+        look()
+    warned = [r for r in caplog.records if "older than Kafka 4.0" in r.getMessage()]
+    assert len(warned) == (in_new_protocol and is_idle)
+
+
 def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
     client, clock = Client(), ManualClock()
     look = member(client, TopicSubscription(topics=("b", "a")), Topics(), clock)
@@ -86,14 +183,20 @@ def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
     assert client.subscriptions == [["a", "b"]]
 
 
-@pytest.mark.parametrize(("member_id", "lost"), [("m-1", False), ("", True), (None, True)])
+@pytest.mark.parametrize(
+    ("member_id", "silent_s", "lost"),
+    [("m-1", 299.0, False), ("", 1.0, True), (None, 1.0, True), ("m-1", 300.0, True)],
+)
 def test_partitions_are_lost_to_a_member_that_the_group_has_expelled(
-    member_id: str | None, lost: bool
+    member_id: str | None, silent_s: float, lost: bool
 ) -> None:
-    client, revoked = Client(), list[bool]()
+    client, revoked, clock = Client(), list[bool](), ManualClock()
     client.memberid = lambda: member_id
     client.revoked = lambda _, *, lost: revoked.append(lost)
-    member(client, TopicSubscription(topics=("a",)), Topics(), ManualClock())()
+    look = member(client, TopicSubscription(topics=("a",)), Topics(), clock)
+    look()
+    clock.advance(silent_s)
+    look()
     client.calls["on_revoke"](client, [])
     client.calls["on_lost"](client, [])
     assert revoked == [lost, True]

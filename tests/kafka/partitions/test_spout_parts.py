@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from random import Random
 from typing import Any
@@ -11,13 +11,27 @@ import numpy as np
 import pytest
 
 from sunshower.clock import ManualClock
-from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised
+from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised, StaleGeneration
+from sunshower.kafka.consuming.decoding import MessageBatch, Received
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.options import Guarantee
-from sunshower.kafka.partitions.ports import Committed, Partition, RebalanceListener
+from sunshower.kafka.options import Guarantee, Interceptor
+from sunshower.kafka.partitions.ports import (
+    Committed,
+    Partition,
+    RebalanceListener,
+)
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.state.tree import MemoryForest
-from tests.kafka.fakes import EOF, FORBIDDEN, RESET, FakeOffsets, NewSpoutRig, message
+from tests.kafka.fakes import (
+    EOF,
+    FORBIDDEN,
+    RESET,
+    AtOnce,
+    FakeOffsets,
+    NewSpoutRig,
+    SpoutRig,
+    message,
+)
 from tests.kafka.groups import FaultyConnection, Topics, raises
 
 
@@ -219,6 +233,115 @@ def test_a_listener_is_called_before_the_first_record_and_after_the_last_commit(
     rig.spout.acked(np.array([rig.spout._reader.places[Partition("a", 0)].number(0)]))
     rig.spout.close()
     assert listener.calls[1:] == [("assigned", [0], None, 0), ("revoked", [0], 1, 0)]
+
+
+class Witness(Interceptor):
+    """Records each call; raises as long as `fails`."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, bytes, str]] = []
+        self.commits: list[dict[int, int]] = []
+        self.fails = False
+
+    def __deepcopy__(self, memo: object) -> Witness:
+        return self
+
+    def on_consume(self, messages: Sequence[Received]) -> None:
+        self.seen += [(message.offset, message.value, message.topic_id) for message in messages]
+        if self.fails:
+            raise RuntimeError("the interceptor is broken")
+
+    def on_commit(self, offsets: Mapping[Partition, Committed]) -> None:
+        self.commits.append({partition.number: at.offset for partition, at in offsets.items()})
+        if self.fails:
+            raise RuntimeError("the interceptor is broken")
+
+
+def ack(rig: SpoutRig, offset: int) -> None:
+    place = rig.spout._reader.places[Partition("a", 0)]
+    rig.spout.acked(np.array([place.number(offset)]))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interceptor_sees_what_is_read_and_what_any_store_has_committed(
+    new_spout_rig: NewSpoutRig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: bool,
+) -> None:
+    """Kafka: org/apache/kafka/clients/consumer/internals/ConsumerInterceptors.java."""
+    monkeypatch.setattr("sunshower.kafka.consuming.partition_reader.ThreadPoolExecutor", AtOnce)
+    witness = Witness()
+    rig = new_spout_rig((0, 9), interceptor=witness)
+    rig.topics.ids["a"] = "id-1"
+    rig.open()
+    witness.fails = fails
+    rig.client.waiting = [message(0, value=b"x"), message(1, value=b"y")]
+    assert rig.poll() == [(0, 0), (0, 1)]
+    assert witness.seen == [(0, b"x", "id-1"), (1, b"y", "id-1")]
+    ack(rig, 0)
+    assert witness.commits == [], "an ack is no commit"
+    rig.clock.advance(1.0)
+    for _ in range(2):
+        rig.poll()
+    assert witness.commits == [{0: 1}]
+    rig.offsets.write_error = StaleGeneration("another owner")
+    ack(rig, 1)
+    rig.clock.advance(1.0)
+    for _ in range(2):
+        rig.poll()
+    assert witness.commits == [{0: 1}], "nothing was stored"
+    rig.offsets.write_error = None
+    rig.spout.close()
+    assert witness.commits == [{0: 1}, {0: 2}], "the last commit counts, too"
+    broken = [r for r in caplog.records if "has failed, and reading goes on" in r.getMessage()]
+    assert len(broken) == (3 if fails else 0)
+
+
+def test_a_message_that_waits_for_a_dependency_is_intercepted_once(
+    new_spout_rig: NewSpoutRig,
+) -> None:
+    witness = Witness()
+    rig = new_spout_rig((0, 9), interceptor=witness)
+    rig.open()
+    records, failing = rig.spout._translator.records, [True]
+
+    def unavailable_once(batch: MessageBatch) -> Any:
+        if failing:
+            failing.pop()
+            raise KafkaUnreachable("the registry is away")
+        return records(batch)
+
+    rig.spout._translator.records = unavailable_once  # type: ignore[method-assign]
+    rig.client.waiting = [message(0)]
+    with pytest.raises(KafkaUnreachable):
+        rig.spout.poll(100)
+    assert witness.seen == []
+    assert rig.poll() == [(0, 0)]
+    assert len(witness.seen) == 1
+
+
+def test_each_change_of_the_partitions_of_a_task_is_one_line_of_the_log(
+    new_spout_rig: NewSpoutRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Storm: org/apache/storm/kafka/KafkaUtils.java (logPartitionMapping)."""
+
+    def lines() -> list[str]:
+        texts = [r.getMessage() for r in caplog.records if r.name == "sunshower.kafka.partitions"]
+        caplog.clear()
+        return texts
+
+    rig = new_spout_rig((0, 9), (0, 9), refresh_s=10.0)
+    rig.open()
+    for _ in range(3):
+        rig.poll()
+    assert lines() == ["Task [1/1] of 'in' reads a[0], a[1]; new: a[0], a[1]; given up: none"]
+    rig.topics.counts["a"] = 1
+    rig.clock.advance(11.0)
+    rig.poll()
+    rig.poll()
+    assert lines() == ["Task [1/1] of 'in' reads a[0]; new: none; given up: a[1]"]
+    rig.spout.close()
 
 
 def test_the_error_for_a_missing_offset_says_what_to_do(new_spout_rig: NewSpoutRig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -20,7 +21,13 @@ from sunshower.errors import (
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper import group as zookeeper_group
-from sunshower.kafka.zookeeper.group import SUSPENDED_MAX_S, round_robin_of_threads
+from sunshower.kafka.zookeeper.group import (
+    SUSPENDED_MAX_S,
+    Streams,
+    StreamThread,
+    ThreadAssignment,
+    round_robin_of_threads,
+)
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
 from tests.kafka.groups import GroupRig, Topics, raises, reader_context
 
@@ -50,6 +57,42 @@ def test_a_member_may_have_another_number_of_streams_for_each_topic() -> None:
         rig.join(streams={"t": 2, "u": 2})
     rig.settle()
     assert len(rig.owners()) == 8
+
+
+def by_rack(
+    partitions: Collection[Partition], streams: Streams, data: Mapping[str, Any]
+) -> ThreadAssignment:
+    """Partition n goes to the member of rack n; those of other racks to nobody."""
+    racks = {data[member]["rack"]: StreamThread(member, 0) for member in streams}
+    return {
+        thread: tuple(partition for partition in partitions if partition.number == rack)
+        for rack, thread in racks.items()
+    }
+
+
+def test_a_rule_of_the_user_gets_the_data_of_each_member() -> None:
+    rig = GroupRig(Topics(t=3), rule=by_rack)
+    first, second = rig.join(data={"rack": 2}), rig.join(data={"rack": 0})
+    rig.settle()
+    assert (numbers_of(first.reads), numbers_of(second.reads)) == ([2], [0])
+    third = rig.join(data={"rack": 1})
+    rig.settle()
+    assert numbers_of(third.reads) == [1]
+    assert rig.owners().keys() == rig.all()
+    (node, *_) = (
+        rig.tree.get(f"/consumers/g/ids/{m}") for m in rig.tree.children("/consumers/g/ids")
+    )
+    assert node
+    assert json.loads(node.value)["userData"] in [{"rack": number} for number in range(3)]
+
+
+def test_data_of_a_task_are_a_value_of_json() -> None:
+    with pytest.raises(ConfigError, match="no value of JSON"):
+        GroupRig(Topics(t=1)).join(data={1, 2})
+    with pytest.raises(ConfigError, match="data is 'rack-1'"):
+        ByZooKeeperGroup("zk:2181", "g", data="rack-1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="rule is 'range'"):
+        ByZooKeeperGroup("zk:2181", "g", rule="range")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

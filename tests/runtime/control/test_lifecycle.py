@@ -155,9 +155,9 @@ def test_drained_topology_is_finished_and_a_killed_one_killed() -> None:
 def test_kill_ends_when_its_wait_is_over_and_a_second_one_begins_a_new_wait() -> None:
     master = Observed()
     master.apply(events.Kill(30.0), 100.0)
-    master.apply(events.Kill(10.0), 120.0)
-    assert master.does(events.Tick(), 129.9) is State.DRAINING
-    assert master.does(events.Tick(), 130.0) is State.KILLED
+    master.apply(events.Kill(20.0), 120.0)
+    assert master.does(events.Tick(), 139.9) is State.DRAINING
+    assert master.does(events.Tick(), 140.0) is State.KILLED
 
 
 def test_next_master_restarts_the_wait() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
+from operator import xor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +101,33 @@ def test_a_tree_has_every_edge_with_its_record_and_its_parent() -> None:
     assert records == [f"Item(value={one!r})" for one in ("a dog ran", "a", "dog", "ran")]
     assert tree.latency_s is not None
     assert found.slowest[0].latency_s == max(tree.latency_s or 0 for tree in found.trees)
+
+
+def test_the_reports_of_a_tree_are_its_edges_and_the_xor_that_the_acker_keeps() -> None:
+    topology = Topology("t", trace_share=1.0)
+    words = topology.spout("lines", Items("the cat", "a dog ran")).shuffle().bolt("split", split)
+    words.shuffle().bolt("drop", drop)
+    for tree in traces(topology).trees:
+        (sentence, *leaves), value = [hop.edge for hop in tree.hops], 0
+        (start,) = (report for report in tree.reports if report.is_start)
+        assert start.edges == (sentence,)
+        reported = Counter(edge for report in tree.reports for edge in report.edges)
+        assert reported == dict.fromkeys((sentence, *leaves), 2), "when it is sent, and acked"
+        for report in tree.reports:
+            assert int(report.xor, 16) == reduce(xor, [int(edge, 16) for edge in report.edges])
+            value ^= int(report.xor, 16)
+            assert (report.acker, report.value) == ("__acker[0]", f"{value:016x}")
+        assert value == 0
+
+
+def test_the_edges_of_a_report_are_not_named_if_others_could_have_the_same_xor() -> None:
+    topology = Topology("t", trace_share=1.0)
+    words = topology.spout("lines", Items("word " * 40)).shuffle().bolt("split", split)
+    words.shuffle().bolt("drop", drop)
+    (tree,) = traces(topology).trees
+    assert [report.edges for report in tree.reports] == [()] * len(tree.reports)
+    assert tree.reports[0].xor == tree.reports[0].value == tree.hops[0].edge
+    assert tree.reports[-1].value == "0" * 16
 
 
 class JoinPairs(Bolt[Item, Item]):
@@ -279,6 +309,16 @@ def test_a_wide_tree_keeps_its_first_edges_with_all_their_events_and_counts_the_
     for edge in edges:
         assert [one.what for one in edge.events[:3]] == [What.SENT, What.DELIVERED, What.ACKED]
         assert len(edge.events) <= 8
+
+
+def test_a_tree_keeps_its_first_reports() -> None:
+    recorder = TraceRecorder(ManualClock())
+    root = int(make_roots(1, np.array([16], np.uint32), np.array([0]))[0])
+    for edge in range(2 * EDGES_MAX):
+        recorder.reported(9, root, False, edge, edge)
+    (tree,) = recorder.trees().values()
+    assert [report.xor for report in tree.reports] == [*range(EDGES_MAX)]
+    assert size_of(recorder) == recorder._size
 
 
 def test_an_edge_follows_its_parent_although_the_clocks_of_their_machines_differ() -> None:

@@ -232,7 +232,7 @@ def test_the_error_names_a_node_with_a_foreign_value(
     forest: MemoryForest, name: str, value: bytes
 ) -> None:
     MemoryTree(forest).create(f"{A}/{name}", value)
-    with pytest.raises(StateMismatch, match=rf"{A}/{name} holds .*another root"):
+    with pytest.raises(StateMismatch, match=rf"{A}/{name} holds .*another store"):
         opened(forest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import FixedBatchSpout, batches
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
+from sunshower.trident.states import factories
 from sunshower.trident.states.factories import KeptState
 from sunshower.trident.states.stored_states import StateImport, StoredState, states_of_program
 from tests.runtime.field_values import Access, Color, Level, Line, Point, Unit, exactly
@@ -34,6 +36,8 @@ from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
+
+LONG = [pytest.mark.servers, pytest.mark.long]  # each of many processes connects anew
 
 
 class Word(NamedTuple):
@@ -210,39 +214,42 @@ def test_each_store_is_listed_read_and_imported_into(
 # ---- interruptions -------------------------------------------------------------------------------
 
 
-class _Ended(BaseException):
-    """The process has ended."""
+def mortal(factory: KeptState, last: int) -> KeptState:
+    """The state in a process that ends before or after one of its writes: 1, 2: the first one."""
+    life = Life((last + 1) // 2, is_after=last % 2 == 0)
+    return MortalState(factory, life, factory.kind, factory.name)
 
 
-@pytest.mark.parametrize("is_written", [False, True])
+def imported_instead(graph: Graph, entries: dict[Any, Any], name: str, checksum: int) -> None:
+    target = StateImport(graph.id, only(graph), name, checksum, process=name, instead=True)
+    for key, value in entries.items():
+        target.add(key, value)
+    target.write()
+
+
+@pytest.mark.parametrize("store", stores("memory", "sqlite", marks=LONG))
 @pytest.mark.parametrize("process", [visited, listed])
-def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: Any, is_written: bool
+def test_an_import_that_ends_at_any_write_is_completed_by_the_same_one(
+    store: str,
+    process: Any,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
     old, new = ([1, 2], [3]) if process is listed else (Visit(1), Visit(2))
-    put, calls = SqliteBacking.put, 0
-
-    def counted_put(self: SqliteBacking, *arguments: Any) -> None:
-        nonlocal calls
-        calls -= 1
-        if calls == 0 and not is_written:
-            raise _Ended
-        put(self, *arguments)
-        if calls == 0:
-            raise _Ended
-
-    for number in range(1, 100):
-        factory = fresh(tmp_path)
+    before, after = dict.fromkeys("abcd", old), {**dict.fromkeys("abcx", new), "d": old}
+    second = dict.fromkeys("abcx", new), "second.jsonl", 2
+    for last in range(1, 100):
+        factory = state_in(request, store, tmp_path)
         graph = program(process, factory, parallelism=2)
-        imported(graph, dict.fromkeys("abcd", old))
-        calls = number
-        monkeypatch.setattr(SqliteBacking, "put", counted_put)
+        imported(graph, before)
         try:
-            imported(graph, dict.fromkeys("abcx", new), "second.jsonl", 2)
+            imported(program(process, mortal(factory, last), parallelism=2), *second)
+        except ProcessEnded:
+            pass
+        else:
             break
-        except _Ended:
-            monkeypatch.undo()
-        before, after = dict.fromkeys("abcd", old), {**dict.fromkeys("abcx", new), "d": old}
         try:
             found = dict(only(graph).items())
         except StoreUnreachable:
@@ -250,52 +257,124 @@ def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
             with pytest.raises(StoreUnreachable, match=r"second\.jsonl"):
                 imported(graph, {"a": old}, "third.jsonl", 3)
         assert found in (before, after)
-        tasks = 2 + number % 2
+        tasks = 2 + last % 2
         assert len({_opens(process, factory, index, tasks) for index in range(tasks)}) == 1
-        imported(graph, dict.fromkeys("abcx", new), "second.jsonl", 2)
+        imported(graph, *second)
         assert dict(only(graph).items()) == after
-    else:
-        pytest.fail("it never ends")
-    assert number > 6
+    assert last > 14
 
 
-def interrupted_after(
-    writes: int, graph: Graph, entries: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+def test_values_are_migrated_once_wherever_an_import_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An import that ends after so many writes."""
-    put, left = SqliteBacking.put, writes
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
+    migration: Any = {"version": 2, "migrate": lambda _, value: Visit(value["count"] + 10)}
+    entries = {"c": Visit(5), "x": Visit(6)}
+    for last in range(1, 100):
+        factory = fresh(tmp_path)
+        imported(program(visited, factory), dict.fromkeys("abcdefg", Visit(1)))
+        try:
+            imported(program(visited, mortal(factory, last), **migration), entries)
+        except ProcessEnded:
+            pass
+        else:
+            break
+        state = imported(program(visited, factory, **migration), entries)
+        assert dict(state.items()) == {**dict.fromkeys("abdefg", Visit(11)), **entries}
+    assert last > 6
 
-    def counted_put(self: SqliteBacking, *arguments: Any) -> None:
-        nonlocal left
-        if not left:
-            raise _Ended
-        left -= 1
-        put(self, *arguments)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(SqliteBacking, "put", counted_put)
-        with pytest.raises(_Ended):
-            imported(graph, entries, "first.jsonl", 1)
-
-
-@pytest.mark.parametrize("writes", range(1, 6))
-def test_an_interrupted_import_whose_file_is_gone_is_completed_by_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+@pytest.mark.parametrize("store", stores("memory", "sqlite", marks=LONG))
+@pytest.mark.parametrize("writes", [1, 4, 5])
+def test_an_import_instead_of_an_interrupted_one_ends_at_any_write_and_is_repeated(
+    store: str,
+    writes: int,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    factory = fresh(tmp_path)
-    graph = program(visited, factory, parallelism=2)
-    imported(graph, dict.fromkeys("abcd", Visit(1)))
-    interrupted_after(writes, graph, dict.fromkeys("abcx", Visit(2)), monkeypatch)
-    with pytest.raises(StoreUnreachable, match="unchanged; or import another one with --instead"):
-        imported(graph, {}, "none.jsonl", 2)
-    state = only(graph)
-    StateImport(graph.id, state, "none.jsonl", 2, instead=True).write()
-    found = dict(state.items())
-    assert found.keys() - {"x"} == {*"abcd"}
-    assert {*found.values()} <= {Visit(1), Visit(2)}, "some of the first file is written"
-    assert _opens(visited, factory, 0, 2)
-    imported(graph, dict.fromkeys("abcx", Visit(3)), "third.jsonl", 3)
-    assert dict(state.items()) == {**dict.fromkeys("abcx", Visit(3)), "d": Visit(1)}
+    """The first one has written its first fence, or some values. Who repeats the other one need not
+    say again that it is instead of the first one, unless that was not known to the store yet."""
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
+    other = {"a": Visit(3), "y": Visit(3)}, "other.jsonl", 2
+    for last in range(1, 100):
+        factory = state_in(request, store, tmp_path)
+        graph = program(visited, factory, parallelism=2)
+        imported(graph, dict.fromkeys("abcd", Visit(1)))
+        begun = program(visited, mortal(factory, 2 * writes), parallelism=2)
+        with pytest.raises(ProcessEnded):
+            imported(begun, dict.fromkeys("abcx", Visit(2)), "first.jsonl", 1)
+        try:
+            imported_instead(program(visited, mortal(factory, last), parallelism=2), *other)
+        except ProcessEnded:
+            assert not _opens(visited, factory, 0, 2) or last > 12
+        else:
+            break
+        if last == 1:
+            with pytest.raises(StoreUnreachable, match="another one with --instead"):
+                imported(graph, *other)
+            imported_instead(graph, *other)
+        else:
+            imported(graph, *other)
+        _check_instead(graph, factory)
+    _check_instead(graph, factory)
+    assert last > 14
+
+
+def _check_instead(graph: Graph, factory: KeptState) -> None:
+    """The keys of the second file are there, and of others what was there, or some of the first."""
+    found = dict(only(graph).items())
+    assert found.pop("a") == found.pop("y") == Visit(3)
+    assert found.keys() - {"x"} == {*"bcd"}
+    assert {*found.values()} <= {Visit(1), Visit(2)}
+    assert all(_opens(visited, factory, index, 2) for index in range(2))
+
+
+class Meanwhile(Life):
+    """Calls a function before write number `last`."""
+
+    def __init__(self, last: int, function: Callable[[], None]) -> None:
+        super().__init__(last)
+        self.function = function
+
+    def write(self, function: Callable[[], None]) -> None:
+        self.writes += 1
+        if self.writes == self.last:
+            self.function()
+        function()
+
+
+@pytest.mark.parametrize("file", ["first.jsonl", "other.jsonl"])
+def test_of_two_imports_at_once_the_one_that_takes_over_may_end_at_any_write(file: str) -> None:
+    """Each writes as far as it can. Then the file of the second one is imported again, without
+    --instead: it is completed, unless the first one was completed before."""
+    values = dict.fromkeys("abcd", Visit(1))
+    others = values if file == "first.jsonl" else dict.fromkeys("abcd", Visit(2))
+    taken = 0
+    for at in range(1, 9):
+        for last in range(1, 20):
+            factory = MemoryState(name="state")
+            ended = False
+
+            def take_over(factory: MemoryState = factory, last: int = last) -> None:
+                nonlocal ended
+                try:
+                    second = program(visited, mortal(factory, last), parallelism=2)
+                    imported_instead(second, others, file, 1)
+                except (ProcessEnded, ConfigError):
+                    ended = True
+
+            hooked = MortalState(factory, Meanwhile(at, take_over), factory.kind, factory.name)
+            with suppress(ConfigError):
+                imported(program(visited, hooked, parallelism=2), values, "first.jsonl", 1)
+            taken += ended
+            graph = program(visited, factory, parallelism=2)
+            if only(graph).summary().importing:
+                assert only(graph).summary().importing == file
+                imported(graph, others, file, 1)
+            assert dict(only(graph).items()) in (values, others), (at, last)
+            assert all(_opens(visited, factory, index, 2) for index in range(2))
+    assert taken > 50
 
 
 @pytest.mark.parametrize("file", ["first.jsonl", "other.jsonl"])

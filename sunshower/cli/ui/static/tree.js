@@ -39,6 +39,7 @@ export function TreeView({ tree, name, href }) {
       ${" "}emits</div>
     <${Hops} hops=${nested(tree.hops.slice(0, HOPS_SHOWN))} tree=${tree} span=${spanOf(tree)}
       href=${href} depth=${1} />
+    <${Xor} tree=${tree} />
     ${hidden > 0 && html`<p class="quiet">… and ${plural(hidden, "more edge")}: see
       ${" "}<code>sunshower trace ${name} ${tree.root} --json</code></p>`}
     ${tree.dropped > 0 && html`<p class="quiet">… and ${plural(tree.dropped, "edge")} not
@@ -82,10 +83,24 @@ function Hop({ hop, tree, span, href }) {
   return html`<div class=${`hop ${isRefused ? "failed" : ""}`}>
     <div class="what"><b><${Task} task=${hop.target} href=${href} /></b> ${place(hop.worker)}
       ${isRefused && html` <span class="badge bad">failed: ${hop.cause}</span>`}
-      <span class="quiet">${timesOf(hop, tree)}</span></div>
+      <span class="quiet">${timesOf(hop, tree)}</span> <code class="quiet">${hop.edge}</code></div>
     <${Bar} hop=${hop} span=${span} />
     ${hop.record && html`<div class="record"><span class="unseen">record: </span>${hop.record}</div>`}
   </div>`;
+}
+
+/** What the acker has got of the tree, and its value after each report. */
+function Xor({ tree }) {
+  if (!tree.reports.length) return null;
+  return html`<h4>XOR of the edges at ${tree.reports[0].acker}</h4>
+    <p class="quiet">Each edge is reported twice, by the task that sends it and by the one that acks
+      it. The acker keeps the XOR of all reports: zero means that the tree is complete.</p>
+    <ol class="xor">${tree.reports.map((report, n) => html`<li key=${n}>
+      <span class="quiet">after ${length(report.at_s - (tree.emitted_s ?? report.at_s))}, ${
+        report.is_start ? "emitted" : "acked"}:</span> ${
+        (report.edges.length ? report.edges : [report.xor]).map((edge, at) => html`${
+          at > 0 && " ^ "}<code>${edge}</code>`)}
+      ${" → "}<code class=${/^0+$/.test(report.value) ? "zero" : ""}>${report.value}</code></li>`)}</ol>`;
 }
 
 function Task({ task, href }) {

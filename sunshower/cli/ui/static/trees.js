@@ -1,6 +1,6 @@
 // The section with recorded tuple trees: lists, which are loaded when it is opened, and one tree.
 
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { clock, count, duration, plural } from "./format.js";
 import { State, useLoaded } from "./loading.js";
@@ -8,6 +8,7 @@ import { linkTo, linkToTree } from "./route.js";
 import { TreeView, why } from "./tree.js";
 
 const KINDS = ["failed", "slowest", "latest"];
+const BEAT_MS = 1_000;
 const STYLES = { complete: "good", failed: "bad" };
 
 export function Trees({ name, root, href }) {
@@ -16,7 +17,13 @@ export function Trees({ name, root, href }) {
   const [kind, setKind] = useState(null); // null: failed ones if there are any, else the latest
   const isShown = isOpen || root != null;
   const lists = useLoaded(isShown, () => api.traces(name), [name, round]);
-  const tree = useLoaded(root != null, () => api.trace(name, root), [name, root, round]);
+  const [beat, setBeat] = useState(0); // grows each second while the chosen tree is open
+  const tree = useLoaded(root != null, () => api.trace(name, root), [name, root, `${round} ${beat}`]);
+  useEffect(() => {
+    if (tree.found?.trees[0].outcome !== "open") return undefined;
+    const timer = setTimeout(() => setBeat(beat + 1), BEAT_MS);
+    return () => clearTimeout(timer);
+  }, [tree.found]);
   const shown = kind ?? (lists.found?.counts.failed ? "failed" : "latest");
   const close = () => {
     setIsOpen(false);

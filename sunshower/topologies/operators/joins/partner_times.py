@@ -11,7 +11,6 @@ they are compared exactly.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from math import frexp, inf, isinf, ldexp
 from sys import float_info
 from typing import Any
@@ -46,11 +45,9 @@ class PartnerTimes:
         there."""
         return 0.0, as_float(time_of(time))
 
-    def near(
-        self, side: int, time: Any, reaches: Collection[float]
-    ) -> Iterator[tuple[float, float, float]]:
-        """Where the partners of a record wait on the other side: an order, and the first and the
-        last position. `reaches`: the orders that there are of the left side."""
+    def near(self, side: int, time: Any, reach: float) -> tuple[float, float]:
+        """Where the partners of a record wait in an order of the other side: the first and the last
+        position."""
         raise NotImplementedError
 
     def are_partners(self, left: Any, right: Any) -> bool:
@@ -80,12 +77,10 @@ class Distance(PartnerTimes):
     def fits(self, side: int, time: Any) -> bool:
         return type(time) is not list
 
-    def near(
-        self, side: int, time: Any, reaches: Collection[float]
-    ) -> Iterator[tuple[float, float, float]]:
+    def near(self, side: int, time: Any, reach: float) -> tuple[float, float]:
         number = as_float(time)
         later, earlier = self._lengths[side], self._lengths[1 - side]
-        yield 0.0, _below(number, earlier), -_below(-number, later)
+        return _below(number, earlier), -_below(-number, later)
 
     def are_partners(self, left: Any, right: Any) -> bool:
         after, before = self.gaps
@@ -113,15 +108,11 @@ class Interval(PartnerTimes):
             return 0.0, first
         return (inf if isinf(length) else _power_above(length)), first
 
-    def near(
-        self, side: int, time: Any, reaches: Collection[float]
-    ) -> Iterator[tuple[float, float, float]]:
+    def near(self, side: int, time: Any, reach: float) -> tuple[float, float]:
         if side == LEFT:
-            yield 0.0, as_float(time[1]), as_float(time[2])
-            return
+            return as_float(time[1]), as_float(time[2])
         number = as_float(time)
-        for reach in reaches:
-            yield reach, _below(number, reach), number
+        return _below(number, reach), number
 
     def are_partners(self, left: Any, right: Any) -> bool:
         return not is_before(right, left[1]) and not is_before(left[2], right)
@@ -137,10 +128,8 @@ class Age(PartnerTimes):
     def fits(self, side: int, time: Any) -> bool:
         return type(time) is list and len(time) == 1
 
-    def near(
-        self, side: int, time: Any, reaches: Collection[float]
-    ) -> Iterator[tuple[float, float, float]]:
-        yield 0.0, time[0] - self._keep_s, inf
+    def near(self, side: int, time: Any, reach: float) -> tuple[float, float]:
+        return time[0] - self._keep_s, inf
 
     def are_partners(self, left: Any, right: Any) -> bool:
         return True

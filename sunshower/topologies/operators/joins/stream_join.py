@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf, nextafter
 from types import NoneType
 from typing import Any
@@ -377,6 +378,10 @@ class StreamJoin(WindowOperator, RowOperator):
         return bool(self._ready) or self._due.first < inf
 
     @property
+    def passes(self) -> int | None:
+        return None if self._makes_pairs else 1
+
+    @property
     def has_times(self) -> bool:
         return self.late is not None
 
@@ -384,24 +389,28 @@ class StreamJoin(WindowOperator, RowOperator):
         made = self._made_ready()
         if time == -inf or (time == inf and self.late is None):
             return made  # what has no limit may have partners in the next run
-        over, is_changed = self._over(time), False
-        self.store.fetch(key_at(place, entry) for place in over for entry in over[place])
+        over = self._over(time)
+        keys = {place: [key_at(place, entry) for entry in over[place]] for place in over}
+        self.store.fetch(chain.from_iterable(keys.values()))
+        removed: dict[Key, None] = {}
         for place, entries in over.items():
-            for entry in entries:
-                key = key_at(place, entry)
-                at, values, had_partner, *own_key = self.store.get(key)
+            records = self.store.get_all(keys[place])
+            emits, times = self._emits_later[place[1]], []
+            for entry, key, record in zip(entries, keys[place], records, strict=True):
+                at, values, had_partner, *own_key = record
                 if time != inf and not self.bounds.is_over(place[1], at, time):
                     insort(self._order[place], entry)
                     self._expect(place, entry, at)
                     continue
-                self._latest = highest([self._latest, _time_after(time_of(at))])
-                first = self._key_of(place[0], own_key)
-                if self._emits_later[place[1]] and not had_partner:
-                    made += self.last_rows(place, first, at, values)
-                self.store.remove(key)
-                is_changed = True
+                times.append(time_of(at))
+                if emits and not had_partner:
+                    made += self.last_rows(place, self._key_of(place[0], own_key), at, values)
+                removed[key] = None
+            if times:
+                self._latest = highest([self._latest, _time_after(highest(times))])
             self._expect_next(place)
-        if is_changed and self.late is not None:
+        self.store.put_stored(removed)
+        if removed and self.late is not None:
             # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
@@ -446,7 +455,7 @@ class StreamJoin(WindowOperator, RowOperator):
     def _read(self) -> None:
         self.make_ready()
         self._now = self.clock.wall()
-        rows, width = self._announced, self.width
+        rows, width = self._announced if self.store.is_stored else (), self.width
         with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
             keys: dict[Key, None] = {}
             for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
@@ -459,11 +468,12 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _near(self, group: Any, side: int, time: Any) -> Iterator[tuple[Place, list[Entry]]]:
         """Where records of the other side are that may be partners."""
-        for reach, low, high in self.bounds.near(side, time, self._reaches):
+        for reach in self._reaches if side == RIGHT else (0.0,):
             place = group, 1 - side, reach
             if (order := self._order.get(place)) is not None:
+                low, high = self.bounds.near(side, time, reach)
                 first = bisect_left(order, (low, -1))
-                if entries := order[first : bisect_right(order, (high, inf))]:
+                if entries := order[first : bisect_right(order, (high, inf), first)]:
                     yield place, entries
 
     def _partners(

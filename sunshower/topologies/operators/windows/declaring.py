@@ -275,7 +275,8 @@ def end_field(stream: AnyStream, name: str) -> bool:
                 elif name in operator.out.fields:
                     return False
             else:
-                waiting += [(read.source, read.stream) for read in source.inputs]
+                reads = source.inputs[: None if operator is None else operator.passes]
+                waiting += [(read.source, read.stream) for read in reads]
     return found
 
 

@@ -191,6 +191,11 @@ class WindowOperator(Gathering):
         return True
 
     @property
+    def passes(self) -> int | None:
+        """Of how many inputs, from the first, it emits records or fields; None: of all."""
+        return None
+
+    @property
     def has_times(self) -> bool:
         """Whether what it makes may have event times."""
         return True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,10 +27,16 @@ from tests.seeds import seeds
 from tests.topologies.operators.moves.test_moved_states import (
     USERS,
     add,
+    fill,
     filled_state,
     open_store,
     task,
 )
+from tests.trident.rigs.every_store import state_in, stores
+from tests.trident.rigs.moving_states import Life, MortalState
+from tests.trident.rigs.moving_states import ProcessEnded as ProcessStopped
+
+LONG = [pytest.mark.servers, pytest.mark.long]  # each opening connects anew
 
 
 class AdvancingClock(ManualClock):
@@ -138,6 +145,37 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
         assert found == expected
         assert dict(inner.items("visits")) == expected
     raise AssertionError("the opening never completes")
+
+
+@pytest.mark.parametrize("store", stores("sqlite", marks=LONG))
+def test_a_process_may_end_at_any_write_in_each_store_and_the_next_one_continues(
+    store: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
+    expected = {user: [0] for user in USERS}
+    for last in range(1, 1_000):
+        factory = state_in(request, store, tmp_path, StateKind.NON_TRANSACTIONAL)
+        fill(factory, 3)
+        life = Life((last + 1) // 2, is_after=last % 2 == 0)
+        mortal = MortalState(factory, life, factory.kind, factory.name)
+        try:
+            for index in range(2):
+                open_store(mortal, index, 2).close()
+        except ProcessStopped:
+            pass
+        else:
+            break
+        assert dict(factory.items()) == expected
+        again, found = (2, 3, 4)[last % 3], dict[Any, Any]()
+        for index in range(again):
+            store_of_task = open_store(factory, index, again)
+            found |= dict(store_of_task.items())
+            store_of_task.close()
+        assert found == dict(factory.items()) == expected
+    assert last > 15
 
 
 class Scheduler:

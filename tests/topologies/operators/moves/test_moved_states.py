@@ -75,12 +75,18 @@ USERS = [f"user {n}" for n in range(12)]
 
 def filled_state(tasks: int) -> MemoryState:
     inner = MemoryState(name="visits")
+    fill(inner, tasks)
+    return inner
+
+
+def fill(factory: KeptState, tasks: int) -> None:
+    """Give each user a list, in the state of so many tasks."""
     for index in range(tasks):
-        store = open_store(inner, index, tasks)
+        store = open_store(factory, index, tasks)
         for user in [user for user in USERS if task_index(user, tasks) == index]:
             store.put(user, [0])
         store.commit()
-    return inner
+        store.close()
 
 
 # ---- every store --------------------------------------------------------------------------------

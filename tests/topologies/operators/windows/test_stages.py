@@ -39,6 +39,18 @@ def test_a_window_is_in_the_one_that_ends_at_the_same_time() -> None:
     assert found == {"kept": [(30, 4), (60, 1)], "late": []}
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_ends_are_known_behind_a_join_that_passes_on_its_left_side(how: Any) -> None:
+    topology = Topology("clicks")
+    source = clicks(topology, 5, 15, 25, 29, 35)
+    tens = source.window(tumbling(seconds=10, field="at"), count(), fields=("at", "count"))
+    others = clicks(topology, *([10, 20, 30, 40] if how == "semi" else []), name="others")
+    joined = tens.join(others, "at", other_on="at", within=0, field="at", how=how)
+    halves = joined.window(tumbling(seconds=30, field="at"), sum_("count"), name="halves")
+    found = results(topology, kept=halves, late=halves.late)
+    assert found == {"kept": [(30, 4), (60, 1)], "late": []}
+
+
 class Ten(NamedTuple):
     ended: datetime
     clicks: int
