@@ -114,6 +114,8 @@ class BrokerGroup(PartitionSharing):
             )
         if ClientError(ClientError.UNRELEASED_INSTANCE_ID).str() not in why:
             hint = ". group.protocol=consumer needs brokers of Kafka 4.0 or newer"
+            if ClientError(ClientError.UNSUPPORTED_ASSIGNOR).str() in why:
+                hint = '. group.remote.assignor is "uniform" or "range", unless brokers add others'
             raise KafkaError(
                 f"group {consumer.group!r} does not take this member: {why}"
                 f"{hint * consumer.in_new_protocol}"
