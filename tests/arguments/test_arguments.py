@@ -50,7 +50,18 @@ POSSIBLE = [
 ]
 # Arguments for which some of the nonsense is valid: the first value of a fold, a request, a key, an
 # option of Spark, any collection; a negative timeout, which has passed.
-LENIENT = {"checkers", "initial", "value", "key", "url", "rows", "source", "plan", "timeout_s"}
+LENIENT = {
+    "checkers",
+    "initial",
+    "value",
+    "key",
+    "url",
+    "rows",
+    "source",
+    "plan",
+    "timeout_s",
+    "offset",
+}
 # The words in messages for arguments that they do not name.
 OTHER_WORDS = {
     "bolt": "no component",

@@ -111,7 +111,7 @@ def test_the_core_and_every_extra_for_users_are_checked() -> None:
     assert {package.extra for package in found} == {
         *(("spark",) if installed.runs_on(installed.PYTHON, "spark") else ()),
         *(None, "kafka", "zookeeper", "redis", "postgres", "experiments", "metrics"),
-        *("protobuf", "http"),
+        *("protobuf", "http", "sketches"),
         *("profile", "traces", "ui", "servers"),
     }
     assert all(package.pinned for package in found)

@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_overloads
 
 import pytest
 import typer
@@ -41,6 +41,7 @@ LEFT_OUT = "sunshower/cli/profiles/command.py"  # its strings are SVG
 # interfaces has must be corrected, or added here with what has it.
 ELSEWHERE: Mapping[str, str] = {
     "--add-opens": "an option of java",
+    "--entity-type": "an option of kafka-configs.sh",
     "--head": "an option of `ray start`",
     "--system-config": "an option of `ray start`",
     "--shm-size": "an option of docker",
@@ -144,19 +145,23 @@ def public() -> dict[str, Any]:
 
 @cache
 def parameters_of(code: Any) -> frozenset[str]:
-    """The names of the parameters of a function or a class; those of `**options: Unpack[…]` too."""
+    """The names of the parameters of a function or a class, of all its overloads; those of
+    `**options: Unpack[…]` too."""
+    overloads = get_overloads(code) if callable(code) and hasattr(code, "__qualname__") else []
+    return frozenset(name for each in (code, *overloads) for name in _parameters_of(each))
+
+
+def _parameters_of(code: Any) -> Iterator[str]:
     try:
         parameters = inspect.signature(code, eval_str=True).parameters
     except (TypeError, ValueError, NameError):
-        try:
-            return frozenset(inspect.signature(code).parameters)
-        except (TypeError, ValueError):
-            return frozenset()
-    names = {*parameters}
+        with suppress(TypeError, ValueError):
+            yield from inspect.signature(code).parameters
+        return
+    yield from parameters
     for one in parameters.values():
         if one.kind is one.VAR_KEYWORD and (options := get_args(one.annotation)):
-            names |= {*getattr(options[0], "__annotations__", ())}
-    return frozenset(names)
+            yield from getattr(options[0], "__annotations__", ())
 
 
 @cache

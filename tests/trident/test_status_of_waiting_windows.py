@@ -61,12 +61,16 @@ def run_for(run: SimRun, log: EventLog, seconds: int, *parts: int, later: float 
 
 
 def waits(run: SimRun) -> list[str]:
-    """What windows wait for, as a text status and one in JSON say."""
+    """What windows wait for, as a text status and one in JSON say. A stage repeats what its spout
+    says."""
     lines = watermark_lines(run.plan.graph, run.snapshot())
     texts = [line.partition(": windows wait: ")[2] for line in lines if "windows wait" in line]
     components = status_fields(run.overview(), 1.0)["components"].values()
     assert [why for one in components for why in one["watermark_holds"]] == texts
-    return texts
+    of_spout = [text for text in texts if " of in: " not in text]
+    of_stage = [text.partition(" of in: ")[2] for text in texts if " of in: " in text]
+    assert all(text.endswith(why) for text, why in zip(of_spout, of_stage, strict=False))
+    return of_spout
 
 
 @of_each_kind

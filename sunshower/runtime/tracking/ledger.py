@@ -58,6 +58,8 @@ class SettledTrees(NamedTuple):
 
 NOTHING = SettledTrees(NO_IDS, NO_IDS)
 _Step: TypeAlias = "Callable[[_Table, U64, U64], SettledTrees]"
+# A report on a traced root: acker task, root, whether it is its start, XOR, value after it
+OnTraced: TypeAlias = Callable[[int, int, bool, int, int], None]
 
 
 class Ledger:
@@ -371,7 +373,7 @@ class AckerTask:
         strides: Sequence[int],
         *,
         timed: bool = False,
-        on_traced: Callable[[int, int, bool, int, int], None] | None = None,
+        on_traced: OnTraced | None = None,
     ) -> None:
         """`on_traced` gets each report on a traced root: see TraceRecorder.reported."""
         self.task = task
@@ -389,26 +391,27 @@ class AckerTask:
         for roots, xors in report.starts:
             if (settled := self.ledger.start(roots, xors)) is not NOTHING:
                 self._add_settled(settled, verdicts)
-            self._trace(roots, xors, is_start=True)
+            if self._on_traced is not None:
+                self._trace(roots, xors, self._on_traced, is_start=True)
         for roots, xors in report.acks:
             if (settled := self.ledger.ack(roots, xors)) is not NOTHING:
                 self._add_settled(settled, verdicts)
-            self._trace(roots, xors, is_start=False)
+            if self._on_traced is not None:
+                self._trace(roots, xors, self._on_traced, is_start=False)
         if report.fails:
             self._fail(dict(reversed(report.fails)), verdicts)  # the first reason of each root
         for asked in report.asks:
             self._answer(asked, verdicts)
         return verdicts
 
-    def _trace(self, roots: U64, xors: U64, *, is_start: bool) -> None:
-        if self._on_traced is None or not (traced := traced_of(roots)):
-            return
+    def _trace(self, roots: U64, xors: U64, on_traced: OnTraced, *, is_start: bool) -> None:
+        traced = traced_of(roots)
         reported: dict[int, int] = {}
         for root, xor in zip(roots[traced].tolist(), xors[traced].tolist(), strict=True):
             reported[root] = reported.get(root, 0) ^ xor
         for root, xor in reported.items():
             if (value := self.ledger.value(root)) is not None:
-                self._on_traced(self.task, root, is_start, xor, value)
+                on_traced(self.task, root, is_start, xor, value)
 
     def _fail(self, reasons: dict[int, Failure], verdicts: dict[int, Verdicts]) -> None:
         roots = np.array(list(reasons), np.uint64)

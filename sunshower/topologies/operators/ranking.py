@@ -65,7 +65,9 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
             for fields in (self.by, self.each)
         )
         if not by:
-            raise TopologyError(f'{where}: top(by=[]) has no field to rank by; give by="amount"')
+            raise TopologyError(
+                f'{where}: by is empty, so there is no field to rank by; give by="amount"'
+            )
         for field in (*by, *each):
             schema.check_field(field, where)
         bound = copy(self)

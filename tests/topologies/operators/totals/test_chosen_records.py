@@ -421,7 +421,7 @@ nothing: Any = lambda: True  # noqa: E731
     ("aggregator", "error", "why"),
     [
         (count(where=nothing), TopologyError, "must take exactly one record"),
-        (top(1, by=[]), TopologyError, "has no field to rank by"),
+        (top(1, by=[]), TopologyError, "there is no field to rank by"),
         (top(1, by=["price", "no"]), UnknownField, "there is no field 'no'"),
         (first("price", by="no"), UnknownField, "there is no field 'no'"),
         (count_distinct("no"), UnknownField, "there is no field 'no'"),
