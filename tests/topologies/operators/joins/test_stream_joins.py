@@ -430,6 +430,7 @@ SECOND = tumbling(seconds=1, field="at")
             "field= is for a join by event time, and keep= for one without a limit",
         ),
         (endless(keep=1), TopologyError, "keep is 1; it is None, for ever. Give keep_s="),
+        (endless(keep=None, keep_s=9), TopologyError, "keep=None for ever: give one of both"),
         (endless(keep_s=0), TopologyError, "keep_s is 0"),
         *(
             (
