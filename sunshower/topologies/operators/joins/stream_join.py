@@ -368,6 +368,8 @@ class StreamJoin(WindowOperator, RowOperator):
         return lowest([first, self._lefts[0][0]]) if self._lefts else first
 
     def closing_time(self, newest: Time) -> Time:
+        if self.late is None:
+            return inf
         if (gap := self._longest) is not None:
             return _time_after(plus(newest, gap))
         return _time_after(highest([newest, self._due.last]))
