@@ -124,7 +124,12 @@ class JoinInput(RowOperator):
                 f"within: the function of the join returned {interval!r:.200}; it returns (from, "
                 "to), as in lambda record: (record.at, record.until)"
             ) from None
-        times = [time, self.reader.of_value(first), self.reader.of_value(last)]
+        try:
+            times = [time, self.reader.of_value(first), self.reader.of_value(last)]
+        except BadEmit as error:
+            raise BadEmit(
+                f"within: the function of the join returned {interval!r:.200}: {error}"
+            ) from None
         if is_before(times[1], time):
             raise BadEmit(
                 f"within: the function of the join says that partners begin at {first!r}, before "

@@ -307,7 +307,7 @@ def test_a_join_without_a_limit_continues_in_the_next_run(
     [
         ((1, 9), "before the record's own event time"),
         (5, "returned 5; it returns"),
-        ((5, None), "None is no event time"),
+        ((5, None), "returned (5, None): field 'at': None is no event time"),
     ],
 )
 def test_a_wrong_interval_fails_its_record_alone(interval: Any, message: str) -> None:
