@@ -203,11 +203,10 @@ class WatermarkSender:
             reader.time(record)
         except user_errors() as error:
             _LOG.warning(
-                "spout %r: event_time() raised %s for %s, which does not move the watermark. "
-                "Further ones are not logged",
+                "spout %r: %s does not move the watermark: %s. Further ones are not logged",
                 self._owner.task.component,
-                describe_error(error),
                 describe(record),
+                describe_error(error),
             )
 
     def emitted(
