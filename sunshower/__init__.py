@@ -29,6 +29,7 @@ from sunshower.topologies.operators.aggregators import ReducerAggregator as Redu
 from sunshower.topologies.operators.aggregators import average as average
 from sunshower.topologies.operators.aggregators import collect as collect
 from sunshower.topologies.operators.aggregators import count as count
+from sunshower.topologies.operators.aggregators import count_distinct as count_distinct
 from sunshower.topologies.operators.aggregators import max_ as max_
 from sunshower.topologies.operators.aggregators import min_ as min_
 from sunshower.topologies.operators.aggregators import reduce as reduce
@@ -37,6 +38,8 @@ from sunshower.topologies.operators.keyed.key_states import KeyList as KeyList
 from sunshower.topologies.operators.keyed.key_states import KeyMap as KeyMap
 from sunshower.topologies.operators.keyed.key_states import KeyState as KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyValueState as KeyValueState
+from sunshower.topologies.operators.ranking import first as first
+from sunshower.topologies.operators.ranking import last as last
 from sunshower.topologies.operators.ranking import top as top
 from sunshower.topologies.operators.windows.window_kinds import sessions as sessions
 from sunshower.topologies.operators.windows.window_kinds import sliding as sliding

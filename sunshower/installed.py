@@ -17,7 +17,7 @@ from sunshower.errors import ConfigError, SunshowerError
 ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code runs from one
 PYTHON: tuple[int, ...] = sys.version_info[:3]
 # The newest Python for which the packages of an extra have releases.
-_LAST_PYTHON: dict[str | None, tuple[int, ...]] = {"spark": (3, 12)}
+_LAST_PYTHON: dict[str | None, tuple[int, ...]] = {"spark": (3, 12), "sketches": (3, 13)}
 
 
 def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = ConfigError) -> None:
@@ -25,9 +25,10 @@ def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = Conf
     what needs it: `a Spark step`."""
     if not runs_on(PYTHON, extra):
         this = ".".join(map(str, PYTHON))
+        *others, last = (f"3.{minor}" for minor in range(11, _LAST_PYTHON[extra][1] + 1))
         raise error(
-            f"{purpose} needs Python 3.11 or 3.12, and this is Python {this}, for which the extra "
-            f"{extra} has no packages. Run the program with another Python: "
+            f"{purpose} needs Python {', '.join(others)} or {last}, and this is Python {this}, for "
+            f"which the extra {extra} has no packages. Run the program with another Python: "
             f"{install_command(extra)}"
         )
 

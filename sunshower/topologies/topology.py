@@ -157,9 +157,9 @@ class Topology:
         STREAMS.check(f"{where}: streams", streams, TopologyError)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
-        for name, seconds in (("idle_s", idle_s), ("silent_s", silent_s)):
+        silence: dict[str, Any] = {"idle_s": idle_s, "silent_s": silent_s}
+        for name, seconds in {"message_timeout_s": message_timeout_s, **silence}.items():
             _TIMEOUT.check(f"{where}: {name}", seconds, TopologyError)
         _check_event_time(event_time, outputs.values(), f"{where}: event_time")
         spout = Component(
@@ -173,8 +173,7 @@ class Topology:
             tick_s=tick_s,
             resources=resources,
             event_time=event_time,
-            idle_s=idle_s,
-            silent_s=silent_s,
+            **silence,
         )
         Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from sunshower.topologies.operators.aggregators import average as average
     from sunshower.topologies.operators.aggregators import collect as collect
     from sunshower.topologies.operators.aggregators import count as count
+    from sunshower.topologies.operators.aggregators import count_distinct as count_distinct
     from sunshower.topologies.operators.aggregators import max_ as max_
     from sunshower.topologies.operators.aggregators import min_ as min_
     from sunshower.topologies.operators.aggregators import reduce as reduce
     from sunshower.topologies.operators.aggregators import sum_ as sum_
     from sunshower.topologies.operators.port import Attempt as Attempt
     from sunshower.topologies.operators.port import Operator as Operator
+    from sunshower.topologies.operators.ranking import first as first
+    from sunshower.topologies.operators.ranking import last as last
     from sunshower.topologies.operators.ranking import top as top
     from sunshower.topologies.operators.states import MapState as MapState
     from sunshower.topologies.operators.states import StateFactory as StateFactory

@@ -138,6 +138,7 @@ EXTERNAL: dict[str, set[str]] = {
     "typer": {"cli"},
     "packaging": {"cli"},
     "prometheus_client": {"cli"},
+    "datasketches": {"topologies"},
     "starlette": {"cli", "connectors"},
     "uvicorn": {"cli", "connectors"},
     "httpx2": {"connectors"},

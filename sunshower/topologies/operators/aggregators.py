@@ -1,4 +1,4 @@
-"""Aggregators: base classes, and the built-in count, sum, min, max, average, collect, reduce.
+"""Aggregators: base classes, and the built-in ones but those of `ranking`.
 
 CombinerAggregator     combines values in any order, so rows are combined before they are sent
 ReducerAggregator      folds one row after the other into one value
@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
 from decimal import Decimal
-from itertools import islice
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
+from itertools import compress, islice
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, get_args
 
 from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.records import Schema, copied
+from sunshower.records import Schema, copied, key_of
 from sunshower.topologies.async_functions import limits_of
+from sunshower.topologies.operators import sketches
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.values import (
     Sum,
@@ -35,11 +36,13 @@ from sunshower.topologies.operators.values import (
     total,
 )
 from sunshower.topologies.signatures import annotations_of, fits, name_of
+from sunshower.value_types import KEYS_THEMSELVES
 
 In = TypeVar("In")
 V = TypeVar("V")
 Table = dict[Any, Any]  # group → its value so far
 Rows = Sequence[Any]
+Predicate: TypeAlias = Callable[[Any], bool]
 _FIRST = 64
 _NOTHING = (None, 0)
 
@@ -49,6 +52,7 @@ class AnyAggregator(ABC):
 
     fields: ClassVar[tuple[str, ...]] = ("value",)  # the names of the emitted fields
     name: str | None = None  # another name for a single field
+    _chosen_by: Predicate | None = None  # what chooses the records; None: all are aggregated
 
     @property
     def emits(self) -> tuple[str, ...]:
@@ -66,6 +70,11 @@ class AnyAggregator(ABC):
     def table(self) -> Table:
         """A table without groups."""
         return {}
+
+    def _choose_by(self, where: Predicate | None) -> None:
+        """Aggregate only the records for which `where` is true."""
+        if where is not None:  # stored states are compared with the attributes of aggregators
+            self._chosen_by = where
 
     @abstractmethod
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
@@ -177,8 +186,11 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
     _get: Callable[[Any], Any]
 
     @checked(TopologyError)
-    def __init__(self, field: str | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, field: str | None = None, name: str | None = None, *, where: Predicate | None = None
+    ) -> None:
         self.field, self.name = field, name or ("count" if field is None else f"{field}_count")
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         """Raises UnknownField for a field that the records do not have."""
@@ -219,11 +231,17 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
 
     @checked(TopologyError, function=None)
     def __init__(
-        self, function: Callable[[Any, Any], Any], initial: Any, name: str | None = None
+        self,
+        function: Callable[[Any, Any], Any],
+        initial: Any,
+        name: str | None = None,
+        *,
+        where: Predicate | None = None,
     ) -> None:
         self.function, self.initial = function, initial
         own = str(getattr(function, "__name__", type(function).__name__))
         self.name = name or ("value" if own == "<lambda>" else own)
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         """Raises TopologyError for anything but a function of a value and a record, RecordMismatch
@@ -260,9 +278,12 @@ class _OfField(CombinerAggregator[Any, Any]):
     _where = ""
 
     @checked(TopologyError)
-    def __init__(self, field: str, name: str | None = None) -> None:
+    def __init__(
+        self, field: str, name: str | None = None, *, where: Predicate | None = None
+    ) -> None:
         self.field = field
         self.name = name or f"{field}_{type(self).__name__.rstrip('_')}"
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
         schema.check_field(self.field, where)
@@ -456,8 +477,10 @@ class collect(_OfField):  # noqa: N801
     grows = True
 
     @checked(TopologyError)
-    def __init__(self, field: str, *more: str, name: str | None = None) -> None:
-        super().__init__(field, name)
+    def __init__(
+        self, field: str, *more: str, name: str | None = None, where: Predicate | None = None
+    ) -> None:
+        super().__init__(field, name, where=where)
         self._fields = (field, *more)
 
     def bind(self, schema: Schema, where: str) -> Self:
@@ -482,3 +505,159 @@ class collect(_OfField):  # noqa: N801
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         for key, value in zip(keys, map(self._get, rows), strict=False):
             table.setdefault(key, []).append(value)
+
+
+# ---- distinct values -----------------------------------------------------------------------------
+
+
+class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
+    """The number of different values of a field, as `group_by` tells them apart: 1, 1.0 and True
+    are one. None is passed over. Of several fields: the number of different combinations; records
+    in which one of them is None are passed over.
+
+    A state keeps the values in a list, whose size grows with them. With `approx` it keeps a sketch
+    of at most 33 kB instead: exact up to 4,096 values, then with a standard error of 1.6 %, and as
+    independent of the order of the rows. This needs the extra `sketches`.
+    """
+
+    approx = False  # not of each instance: stored states are compared with what is declared
+    _get: Callable[[Any], Any]
+
+    @checked(TopologyError)
+    def __init__(
+        self,
+        field: str,
+        *more: str,
+        approx: bool = False,
+        name: str | None = None,
+        where: Predicate | None = None,
+    ) -> None:
+        self._fields, self.name = (field, *more), name or f"{field}_count_distinct"
+        self.grows = not approx
+        if approx:
+            self.approx = True
+        self._choose_by(where)
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        if self.approx:
+            sketches.check_installed(f"count_distinct({self._fields[0]!r}, approx=True)")
+        for field in self._fields:
+            schema.check_field(field, where)
+        bound = copy(self)
+        bound._get = schema.key(self._fields)
+        return bound
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (int,)
+
+    def init(self, record: Any) -> Any:
+        return self._of([self._get(record)])
+
+    def combine(self, first: Any, second: Any) -> Any:
+        return sketches.united([first, second]) if self.approx else _distinct([*first, *second])
+
+    def zero(self) -> Any:
+        return sketches.EMPTY if self.approx else []
+
+    def result(self, value: Any) -> int:
+        return sketches.estimate(value) if self.approx else len(value)
+
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        for key, values in _by_group(keys, map(self._get, rows)).items():
+            value = self._of(values)
+            table[key] = self.combine(table[key], value) if key in table else value
+
+    def _of(self, values: Sequence[Any]) -> Any:
+        """The value of the rows with these values."""
+        if len(self._fields) > 1:
+            values = [value for value in values if not any(map(_is_none, value))]
+        else:
+            values = [value for value in values if value is not None]
+        return sketches.sketch_of(_distinct(values)) if self.approx else _distinct(values)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """The different ones of values, each as its key; also of keys that were stored, and are not
+    hashable any more."""
+    if not KEYS_THEMSELVES.issuperset(map(type, values)):
+        values = [*map(key_of, values)]
+    return [*dict.fromkeys(values)]
+
+
+# ---- records that count --------------------------------------------------------------------------
+
+
+class _CombinedIf(CombinerAggregator[Any, list[Any]]):
+    """A combiner of the records for which its predicate is true. Its value is a list of the
+    combiner's value; an empty one as long as there is no such record, so that a group has a value
+    from its first record on."""
+
+    def __init__(self, combiner: CombinerAggregator[Any, Any], predicate: Predicate) -> None:
+        self.combiner, self.predicate = combiner, predicate
+        self.grows = combiner.grows
+        self.fields = combiner.emits  # type: ignore[misc]
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return self.combiner.kinds(schema)
+
+    def init(self, record: Any) -> list[Any]:
+        return [self.combiner.init(record)] if self.predicate(record) else []
+
+    def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
+        if first and second:
+            return [self.combiner.combine(first[0], second[0])]
+        return first or second
+
+    def zero(self) -> list[Any]:
+        return []
+
+    def result(self, value: list[Any]) -> Any:
+        return self.combiner.result(value[0] if value else self.combiner.zero())
+
+    def rows(self, value: list[Any]) -> Iterable[tuple[Any, ...]]:
+        return self.combiner.rows(value[0] if value else self.combiner.zero())
+
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        keys, chosen = [*islice(keys, len(rows))], [*map(self.predicate, rows)]
+        values, nothing = self.combiner.table(), list[Any]()
+        self.combiner.gather(values, [*compress(keys, chosen)], [*compress(rows, chosen)], attempt)
+        for key in dict.fromkeys(keys):
+            table.setdefault(key, nothing)
+        self.combine_into(table, values, ([value] for value in values.values()))
+
+
+class _ReducedIf(ReducerAggregator[Any, Any]):
+    """A reducer of the records for which its predicate is true."""
+
+    def __init__(self, reducer: ReducerAggregator[Any, Any], predicate: Predicate) -> None:
+        self.reducer, self.predicate = reducer, predicate
+        self.fields = reducer.emits  # type: ignore[misc]
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return self.reducer.kinds(schema)
+
+    def init(self) -> Any:
+        return self.reducer.init()
+
+    def reduce(self, value: Any, record: Any) -> Any:
+        return self.reducer.reduce(value, record) if self.predicate(record) else value
+
+
+def predicate_of(aggregator: AnyAggregator) -> Predicate | None:
+    """What chooses the records of an aggregator; None: it aggregates all."""
+    return aggregator._chosen_by
+
+
+def of_chosen(aggregator: AnyAggregator) -> AnyAggregator:
+    """A bound aggregator of the records that its predicate chooses; without one itself."""
+    predicate = predicate_of(aggregator)
+    if predicate is None:
+        return aggregator
+    if isinstance(aggregator, CombinerAggregator):
+        return _CombinedIf(aggregator, predicate)
+    assert isinstance(aggregator, ReducerAggregator), "no other built-in aggregator has `where`"
+    return _ReducedIf(aggregator, predicate)

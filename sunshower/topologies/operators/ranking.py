@@ -1,4 +1,4 @@
-"""The records with the least or greatest values of a field: lists of them, and rows of a batch.
+"""The records with the least or greatest values or event times: lists, values, rows of a batch.
 
 Storm: org.apache.storm.trident.operation.builtin.MinWithComparator, MaxWithComparator, FirstN;
 org.apache.storm.starter.tools.Rankings.
@@ -14,40 +14,65 @@ from typing import Any, Self
 from sunshower.arguments import COUNT, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
-from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
+from sunshower.topologies.operators.aggregators import CombinerAggregator, Predicate, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
-from sunshower.topologies.operators.values import ranked
+from sunshower.topologies.operators.values import place_of, plain, ranked, tie_of
+from sunshower.topologies.operators.windows.event_times import OrderReader
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """The `n` records with the greatest values of the field `by`, greatest first: a list of tuples.
-    Records with equal values are in the order of their fields (values/ordering.py); 1, 1.0 and True
-    are equal. Records whose value is NaN or None are passed over; if all are, they are listed:
+    Records with equal values are in the order of their fields (`ranked` in values.py); 1, 1.0 and
+    True are equal. Records whose value is NaN or None are passed over; if all are, they are listed:
     those with NaN, or else those with None.
+
+    `by` may be a list of fields: each decides between records that are equal in those before it,
+    the greatest first, NaN and None last. `ties`: also the records that are equal to the last one
+    in all these fields, however many there are.
 
     `each`: fields of which every value has only one place in the list, with its greatest record. So
     `totals.aggregate(top(3, by="count", each="word"))` is a list of three different words, and
     exact as long as the totals only grow.
     """
 
+    ties = False  # not of each instance: stored states are compared with what is declared
     _schema: Schema
     _by: Callable[[Any], Any]
+    _then: Sequence[Callable[[Any], Any]] = ()
     _places: list[int]
     _where: str
 
-    @checked(TopologyError, n=COUNT, each=KEYS)
+    @checked(TopologyError, n=COUNT, by=KEYS, each=KEYS)
     def __init__(
-        self, n: int, by: str, each: str | Sequence[str] = (), *, name: str = "top"
+        self,
+        n: int,
+        by: str | Sequence[str],
+        each: str | Sequence[str] = (),
+        *,
+        ties: bool = False,
+        name: str = "top",
+        where: Predicate | None = None,
     ) -> None:
         self.n, self.by, self.each, self.name = n, by, each, name
+        if ties:
+            self.ties = True
+        self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:
-        each = (self.each,) if isinstance(self.each, str) else tuple(self.each)
-        for field in (self.by, *each):
+        by, each = (
+            (fields,) if isinstance(fields, str) else tuple(fields)
+            for fields in (self.by, self.each)
+        )
+        if not by:
+            raise TopologyError(f'{where}: top(by=[]) has no field to rank by; give by="amount"')
+        for field in (*by, *each):
             schema.check_field(field, where)
         bound = copy(self)
-        bound._schema, bound._by = schema, itemgetter(schema.fields.index(self.by))
+        getters = [itemgetter(schema.fields.index(field)) for field in by]
+        bound._schema, bound._by = schema, getters[0]
+        if getters[1:]:
+            bound._then = getters[1:]
         bound._places = [schema.fields.index(field) for field in each]
         bound._where = f"{where}: top(by={self.by!r})"
         return bound
@@ -78,10 +103,100 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
                 key = key_of(tuple(row[place] for place in self._places))
                 groups.setdefault(key, []).append(row)
             rows = [row for several in groups.values() for row in self._ranked(several, 1)]
-        return self._ranked(rows, self.n)
+        return self._ranked(rows, self.n, ties=self.ties)
 
-    def _ranked(self, rows: list[Any], count: int) -> list[Any]:
-        return ranked(rows, self._by, count, greatest=True, where=self._where)
+    def _ranked(self, rows: list[Any], count: int, *, ties: bool = False) -> list[Any]:
+        gets, where = (self._by, *self._then), self._where
+        return ranked(rows, gets, count, greatest=True, where=where, ties=ties)
+
+
+# ---- first and last ------------------------------------------------------------------------------
+
+
+class _ByTime(CombinerAggregator[Any, Any]):
+    """Keeps [event time, value] of one record; None: no record has a value."""
+
+    _is_last: bool
+    _get: Callable[[Any], Any]
+    _reader: OrderReader
+    _where: str
+
+    @checked(TopologyError)
+    def __init__(
+        self,
+        field: str,
+        *more: str,
+        by: str,
+        name: str | None = None,
+        where: Predicate | None = None,
+    ) -> None:
+        self.by, self._fields = by, (field, *more)
+        self.name = name or f"{field}_{type(self).__name__}"
+        self._choose_by(where)
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        for field in (*self._fields, self.by):
+            schema.check_field(field, where)
+        bound = copy(self)
+        bound._get = schema.key(self._fields)
+        bound._where = f"{where}: {type(self).__name__}({self._fields[0]!r}, by={self.by!r})"
+        what = f"{bound._where}: field {self.by!r}"
+        bound._reader = OrderReader(what, schema.key([self.by]), None)
+        return bound
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (schema.kind(self._fields[0]) if len(self._fields) == 1 else tuple,)
+
+    def init(self, record: Any) -> Any:
+        value, time = self._get(record), self._reader.time(record)
+        is_absent = (
+            value is None if len(self._fields) == 1 else not any(part is not None for part in value)
+        )
+        return None if is_absent else [time, plain(value)]
+
+    def combine(self, first: Any, second: Any) -> Any:
+        if first is None or second is None:
+            return second if first is None else first
+        (time, value), (other_time, other) = first, second
+        if self._reader.is_before(time, other_time):
+            return second if self._is_last else first
+        if self._reader.is_before(other_time, time):
+            return first if self._is_last else second
+        is_second = (place_of(value), tie_of(value)) < (place_of(other), tie_of(other))
+        return second if is_second is self._is_last else first
+
+    def zero(self) -> Any:
+        return None
+
+    def result(self, value: Any) -> Any:
+        if value is None:
+            return None
+        return value[1] if len(self._fields) == 1 else tuple(value[1])
+
+
+class first(_ByTime):  # noqa: N801
+    """The value of a field in the record with the least event time `by`; of several fields: a tuple
+    of their values in that record. The same in every order of arrival. Records whose fields are all
+    None are passed over; of no others it is None. Of records with equal times it is the least value
+    in the order of `place_of` in values.py.
+
+    Event times are those of windows; datetimes without a zone are compared as they are. Raises
+    BadEmit for a value of `by` that is no event time, and for datetimes with and without a zone in
+    one group.
+    """
+
+    _is_last = False
+
+
+class last(_ByTime):  # noqa: N801
+    """The value of a field in the record with the greatest event time `by`; of several fields: a
+    tuple of their values in that record. As `first`; of records with equal times it is the greatest
+    value."""
+
+    _is_last = True
+
+
+# ---- rows of a batch -----------------------------------------------------------------------------
 
 
 class ExtremeRow(Operator):
@@ -100,7 +215,7 @@ class ExtremeRow(Operator):
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if rows:
             both = [*batch, *rows]
-            batch[:] = ranked(both, self.get, 1, greatest=self.greatest, where=self.where)
+            batch[:] = ranked(both, [self.get], 1, greatest=self.greatest, where=self.where)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if batch:

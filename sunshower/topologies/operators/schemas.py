@@ -17,7 +17,7 @@ from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
-from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.aggregators import AnyAggregator, of_chosen, predicate_of
 from sunshower.topologies.outputs import Columns, output_streams
 from sunshower.topologies.signatures import (
     Signature,
@@ -71,6 +71,14 @@ def check_predicate(function: Any, reads: Schema, where: str) -> None:
             f"{where}: {name_of(function)} returns {name_of(returns)}; a filter says True for the "
             "records to keep: -> bool"
         )
+
+
+def check_choice(function: Any, reads: Schema, where: str) -> None:
+    """Raise RecordMismatch unless the function maps records of `reads` to a bool, and TopologyError
+    for an asynchronous one."""
+    check_predicate(function, reads, where)
+    if limits_of(function):
+        raise TopologyError(f"{where}: the function is asynchronous; put it into a .map before")
 
 
 def check_reader(function: Any, reads: Schema, where: str) -> None:
@@ -348,7 +356,10 @@ def bound_aggregators(
             )
     if not given:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
-    bound = tuple(one.bind(schema, where) for one in given)
+    for one in given:
+        if (predicate := predicate_of(one)) is not None:
+            check_choice(predicate, schema, f"{where}: {type(one).__name__}(where=…)")
+    bound = tuple(of_chosen(one.bind(schema, where)) for one in given)
     emitted = [name for one in bound for name in one.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:
         raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")

@@ -164,37 +164,57 @@ def chosen(first: Any, second: Any, *, greatest: bool, where: str) -> Any:
 
 def ranked(
     rows: Sequence[Any],
-    get: Callable[[Any], Any],
+    gets: Sequence[Callable[[Any], Any]],
     count: int,
     *,
     greatest: bool,
     where: str,
+    ties: bool = False,
 ) -> list[Any]:
     """The `count` rows with the greatest, or least, values, in this order; rows with equal values
-    are in the order of their fields. Rows whose value is NaN or None are passed over; if all are,
-    they are what there is: those with NaN, or else those with None. Raises BadEmit for values
-    without a common order."""
-    values = [*map(get, rows)]
+    are in the order of their fields. `gets`: the first gets the value of a row, and each further
+    one what decides between rows that are equal so far. Rows whose value is NaN or None are passed
+    over; if all are, they are what there is: those with NaN, or else those with None. Further
+    values that are NaN or None come last. `ties`: also the rows with the values of the last one.
+    Raises BadEmit for values without a common order."""
+    first, *others = gets
+    values = [*map(first, rows)]
     kinds = {*map(type, values)}
     if kinds <= {int} or kinds <= {str} or (kinds <= {float} and are_finite(values)):
         rows = [*rows]
     else:
-        absent = [2 if value is None else int(is_nan(value)) for value in values]
+        absent = [*map(_absence, values)]
         least = min(absent)
         rows = [row for row, more in zip(rows, absent, strict=True) if more == least]
         values = [plain(value) for value, more in zip(values, absent, strict=True) if more == least]
-        if least:
-            return sorted(rows, key=_place_and_tie)[:count]
-        values = [*map(place_of, values)]
-        _check_kinds({place[0] for place in values}, where)
+        values = [0] * len(rows) if least else [*map(place_of, values)]
+        _check_kinds({place[0] for place in values} if not least else set(), where)
+    if others:
+        further = (_places_of([get(row) for get in others], greatest=greatest) for row in rows)
+        values = [*zip(values, further, strict=True)]
+    pairs = [*zip(values, rows, strict=True)]
     if len(rows) > count:
         limit = (nlargest if greatest else nsmallest)(count, values)[-1]
         reaches = operator.ge if greatest else operator.le
-        rows = [row for row, value in zip(rows, values, strict=True) if reaches(value, limit)]
-    if len(rows) > 1:
-        rows.sort(key=_place_and_tie)
-        rows.sort(key=lambda row: place_of(get(row)), reverse=greatest)
-    return rows[:count]
+        pairs = [pair for pair in pairs if reaches(pair[0], limit)]
+    if len(pairs) > 1:
+        pairs.sort(key=lambda pair: _place_and_tie(pair[1]))
+        pairs.sort(key=operator.itemgetter(0), reverse=greatest)
+    return [row for _, row in (pairs if ties else pairs[:count])]
+
+
+def _absence(value: Any) -> int:
+    """0 of a value; 1 of NaN, 2 of None."""
+    return 2 if value is None else int(is_nan(value))
+
+
+def _places_of(values: Sequence[Any], *, greatest: bool) -> list[Place]:
+    """What values of any kind are compared by, so that those that are absent come last."""
+    absent = map(_absence, values)
+    return [
+        (-more if greatest else more, *(() if more else place_of(plain(value))))
+        for value, more in zip(values, absent, strict=True)
+    ]
 
 
 def are_finite(numbers: Iterable[float]) -> bool:

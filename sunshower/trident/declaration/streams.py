@@ -507,7 +507,7 @@ class Aggregations(Generic[R_co]):
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
         if window.field is not None:
             stream.schema.check_field(window.field, where)
-        more = {"window": type_of_end(window, stream.schema)}
+        more = {"window": type_of_end(window, stream.schema, where)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         check_one_task(by, tasks.get("parallelism", 1), where)
         sources = [] if window.by_count else _sources_of(stream, window.time, where)

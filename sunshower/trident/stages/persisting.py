@@ -46,7 +46,6 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     log_ended,
 )
 from sunshower.topologies.operators.windows.event_times import (
-    Panes,
     Time,
     TimeField,
     TimeReader,
@@ -361,7 +360,7 @@ class Windows(Persist, Timed):
         self.sources = tuple(sources)
         self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
         self.contents = PaneValues(schema, aggregators)
-        self.panes, self._late = Panes(window.every), length_of(window.late)
+        self.panes, self._late = window.divided(), length_of(window.late)
         self.reader: TimeReader | None = None
         if window.time is not None:
             self.reader = window.time.reader(schema)
@@ -444,7 +443,7 @@ class Windows(Persist, Timed):
     def _records(self, rows: Iterable[Any]) -> list[Any]:
         width = len(self.by)
         hashed = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
-        return self.out.make(with_dates(self.out, width, hashed))
+        return self.out.make(with_dates(self.window, self.out, width, hashed))
 
     def _now(self) -> float:
         return self._clock.wall() + (self._shift or 0.0)
@@ -692,7 +691,7 @@ def _moved(parts: Sequence[FoundPart], width: int, window: Window) -> dict[str, 
     lists: dict[str, list[Any]] = {
         name: [] for name in ("fired", "late_rows", "ended", "groups", "behind")
     }
-    panes, late = Panes(window.every), length_of(window.late)
+    panes, late = window.divided(), length_of(window.late)
     for part, old in former:
         if KEY in part.latest:
             for name in ("fired", "late_rows"):

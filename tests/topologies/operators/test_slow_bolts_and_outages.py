@@ -15,7 +15,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
 from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.topologies.operators.joins import test_join_swarm as joins
 from tests.topologies.operators.test_keyed_state_recovery import OutageState
-from tests.topologies.operators.windows import test_timer_swarm as timers
+from tests.topologies.operators.timers import test_timer_swarm as timers
 from tests.topologies.operators.windows import test_window_swarm as windows
 from tests.topologies.operators.windows.window_swarm import (
     clicks_of,

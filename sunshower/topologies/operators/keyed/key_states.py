@@ -37,16 +37,56 @@ _AT_ONCE = 1_000  # rows that are read together
 _HOLES_MAX = 16  # that every map may have in the order of its entries
 
 
+class Timers:
+    """The timers of a key besides `state.timer`: each has a name, or is known by its time.
+
+    `timers["reminder"] = state.time + 30` sets one or moves it, None removes it; reading it returns
+    its time, None without one. `timers.add(time)` sets one without a name, of which there is one
+    for each time, and `timers.remove(time)` removes it.
+    """
+
+    def __init__(self, reader: TimeReader, stored: Callable[[Any], Any] | None) -> None:
+        """`stored`: the time of a timer in the store, by its name; None: there is no store."""
+        self._reader, self._stored = reader, stored
+        self.changed: dict[Any, Time | None] = {}  # name, or time → time
+        self.was_read = False  # whether a call depends on what is stored
+
+    def __getitem__(self, name: str) -> float | None:
+        known: Any = None
+        if name in self.changed:
+            known = self.changed[name]
+        elif self._stored is not None:
+            self.was_read = True
+            known = self._stored(name)
+        time: float | None = known
+        return time
+
+    def __setitem__(self, name: str, time: Time | date | None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r:.100} names no timer; a text does, and .add(time) needs none")
+        self.changed[name] = None if time is None else self._reader.of_value(time)
+
+    def add(self, time: Time | date) -> None:
+        """Set a timer without a name."""
+        at = self._reader.of_value(time)
+        self.changed[at] = at
+
+    def remove(self, time: Time | date) -> None:
+        """Remove the timer of this time that has no name, if it is set."""
+        self.changed[self._reader.of_value(time)] = None
+
+
 class StateOfKey:
     """What is known of one key in one call of a function.
 
     `time` is the time of the call: the event time of the record, or when its batch began by the
-    clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
-    `ended` is True while timers fire because all sources have ended: all that are set fire then, so
-    a timer that is always set again stops there.
+    clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never;
+    `timers` are further ones, and `fired` is which of them has called. `ended` is True while timers
+    fire because all sources have ended: all that are set fire then, so a timer that is always set
+    again stops there.
     """
 
-    __slots__ = ("_reader", "_timer", "ended", "time")
+    __slots__ = ("_fired", "_reader", "_stored_timer", "_timer", "_timers", "ended", "time")
 
     def __init__(self, time: Any, timer: Time | None, ended: bool, reader: TimeReader) -> None:
         self._reader, self.ended = reader, ended
@@ -55,13 +95,39 @@ class StateOfKey:
 
     @property
     def timer(self) -> float | None:
-        """The time at which `on_timer` is called for the key. A key has one timer."""
+        """The time at which `on_timer` is called for the key."""
         timer: float | None = self._timer
         return timer
 
     @timer.setter
     def timer(self, time: Time | date | None) -> None:
         self._timer = None if time is None else self._reader.of_value(time)
+
+    @property
+    def timers(self) -> Timers:
+        """Further timers, as many as you like."""
+        try:
+            return self._timers
+        except AttributeError:
+            self._timers: Timers = Timers(self._reader, getattr(self, "_stored_timer", None))
+            return self._timers
+
+    @property
+    def fired(self) -> str | float | None:
+        """In `on_timer`: the name of the timer that has fired, or of one without a name its time;
+        None of `timer`."""
+        fired: str | float | None = getattr(self, "_fired", None)
+        return fired
+
+    def about_timers(self, stored: Callable[[Any], Any], fired: Any) -> None:
+        """Tell it how to read timers, and which one has fired."""
+        self._stored_timer: Callable[[Any], Any] = stored
+        self._fired: Any = fired
+
+    @property
+    def used_timers(self) -> Timers | None:
+        """`timers`, if the call has used them."""
+        return getattr(self, "_timers", None)
 
 
 class KeyState(StateOfKey, Generic[V]):

@@ -136,6 +136,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         timer: Any,
         *,
         ended: bool = False,
+        fired: Any = None,
     ) -> Iterator[Any]:
         """Call a function with what `give` returns, and with a value that was lent. Yields its
         records."""
@@ -143,11 +144,13 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
         def run(value: Any) -> tuple[Any, int]:
             state: KeyState[Any] = KeyState(value, **about)
+            self.tell_timers(key, state, fired)
             outputs = sum(1 for _ in function(give(), state) or ())
             return state.value, outputs
 
         additions, is_apart, outputs = Additions(lent.value), True, 0
         state = KeyState(lent.value, **about)
+        self.tell_timers(key, state, fired)
         try:
             for made in function(give(), state) or ():
                 if type(made) is not self.schema.type or self.schema.type is tuple:
@@ -159,6 +162,8 @@ class KeyedProcess(FunctionOperator, RowOperator):
             if lent.value is None:
                 self.keep(key, state)
                 return
+            if (timers := state.used_timers) is not None and timers.was_read:
+                is_apart = False  # the call cannot be repeated: they may be others then
             for element in additions.in_value(lent.value) if is_apart else ():
                 is_apart = self.store.is_unchanging(self.store.convert(element)) and is_apart
             if is_apart:
@@ -174,20 +179,30 @@ class KeyedProcess(FunctionOperator, RowOperator):
         """The time of a call with a row, and when its timer is set to."""
         return self._now, None
 
-    def state_at(self, key: Any, time: Any, timer: Any, *, ended: bool = False) -> AnyKeyState:
-        """The state of a key for a call at this time."""
+    def tell_timers(self, key: Any, state: AnyKeyState, fired: Any) -> None:
+        """Tell a state how to read the timers of its key, and which one has fired; if there are
+        any."""
+
+    def state_at(
+        self, key: Any, time: Any, timer: Any, *, ended: bool = False, fired: Any = None
+    ) -> AnyKeyState:
+        """The state of a key for a call at this time. `fired`: the name of a timer, if one calls
+        that has one."""
         if self.kind is KeyState:
             value = self.store.get(key)
-            return KeyState(value, time, timer, ended=ended, reader=self.timers)
-        rows: Any = {"rows": KeyRows(self.store, key_of(key))}
-        return self.kind((), time, timer, ended=ended, reader=self.timers, **rows)
+            state: AnyKeyState = KeyState(value, time, timer, ended=ended, reader=self.timers)
+        else:
+            rows: Any = {"rows": KeyRows(self.store, key_of(key))}
+            state = self.kind((), time, timer, ended=ended, reader=self.timers, **rows)
+        self.tell_timers(key, state, fired)
+        return state
 
     def keep(
         self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None
     ) -> None:
         """Put what a call has left; `give_back` does that for a value that was lent. Raises
         Unserialisable."""
-        if state.timer is not None and not self.has_timers:
+        if not self.has_timers and (state.timer is not None or state.used_timers is not None):
             raise TopologyError(
                 "there is no on_timer= for the timer of a state; give one to .process(…): a "
                 "function (key, state)"

@@ -30,8 +30,8 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.state_slot import StateDraft
 from sunshower.topologies.operators.states import BEHIND, is_own
+from sunshower.topologies.operators.windows.calendars import CalendarPanes
 from sunshower.topologies.operators.windows.event_times import (
-    Panes,
     Time,
     TimeReader,
     as_float,
@@ -44,7 +44,13 @@ from sunshower.topologies.operators.windows.event_times import (
     plus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
-from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessions, Window
+from sunshower.topologies.operators.windows.window_kinds import (
+    AnyPanes,
+    AnyWindow,
+    Sessions,
+    Window,
+    with_dates,
+)
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
 
 _LOG = logging.getLogger("sunshower")
@@ -257,7 +263,7 @@ class TimePanes(OpenPanes):
         self, word: str, contents: PaneValues, window: Window, *, reads_ends: bool = False
     ) -> None:
         super().__init__(word, contents, window.panes)
-        self.times, self._reads_ends = Panes(window.every), reads_ends
+        self.times, self._reads_ends = window.divided(), reads_ends
 
     def last_ended(self, time: Time) -> Time:
         """The last pane whose windows have ended at `time`; of ends of other windows, before it:
@@ -265,6 +271,16 @@ class TimePanes(OpenPanes):
         if time in (inf, -inf):
             return time
         return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
+
+    def end(
+        self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
+    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
+        windows, removed = super().end(store, before, ended, behind)
+        if self.width > 1 and isinstance(self.times, CalendarPanes):
+            # A day that a zone has left out ends no window: the day before has the same end.
+            start = self.times.start
+            windows = [window for window in windows if start(window[0]) < start(window[0] + 1)]
+        return windows, removed
 
     def take(
         self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
@@ -310,6 +326,9 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     def keeps_open(self) -> bool:
         """Whether the end of all sources leaves open windows in the store."""
         return self.window.at_end == "keep"
+
+    def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return self.out.make(with_dates(self.window, self.out, self.width, rows))
 
     def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
         complete = self._reached.time(self.late, keep=True)  # these would have ended anyway
@@ -386,15 +405,18 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
     )
 
 
-def panes_of(panes: Panes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
+_STEPS_MAX = 3  # one, and more where a time zone has left out days
+
+
+def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
     """The panes of event times. `are_ends`: of other windows; each is just before its number."""
     numbers = panes.of_times(times) if times else []
-    if not are_ends:
-        return numbers
-    return [
-        number if is_before(panes.start(number), time) else number - 1
-        for number, time in zip(numbers, times, strict=True)
-    ]
+    for index, time in enumerate(times if are_ends else ()):
+        for _ in range(_STEPS_MAX):
+            if is_before(panes.start(numbers[index]), time):
+                break
+            numbers[index] -= 1
+    return numbers
 
 
 # ---- pane windows --------------------------------------------------------------------------------
@@ -412,16 +434,16 @@ class CombinePanes(AggregatorOperator):
         by: Sequence[str],
         aggregators: Sequence[AnyAggregator],
         reader: TimeReader,
-        every: float | None,
+        panes: AnyPanes | None,
         *,
         are_ends: bool = False,
     ) -> None:
-        """`every`: the length of a pane; None: each time is a pane of its own. `are_ends`: the
-        times are ends of windows."""
+        """`panes`: None: each time is a pane of its own. `are_ends`: the times are ends of
+        windows."""
         super().__init__(schema, by, aggregators)
         counts = (type(each) is count and each.field is None for each in aggregators)
         self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
-        self.reader, self.panes = reader, None if every is None else Panes(every)
+        self.reader, self.panes = reader, panes
         self._are_ends = are_ends
 
     def start(self, attempt: Attempt) -> Any:
@@ -467,7 +489,7 @@ class PaneWindows(AggregatedWindows[Window]):
         out: Schema,
     ) -> None:
         super().__init__(store, window, contents, by, out)
-        self.panes = Panes(window.every)
+        self.panes = window.divided()
 
     def forget(self) -> None:
         self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)

@@ -39,6 +39,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
+    AlignedWindow,
     AnyWindow,
     Sessions,
     Window,
@@ -75,7 +76,7 @@ def windows_of(
             f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
             'give state=SqliteState("windows.db"), or leave out at_end='
         )
-    more = {"window": type_of_end(window, schema)}
+    more = {"window": type_of_end(window, schema, where)}
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
@@ -111,9 +112,9 @@ def _combiner(
     rows travel as they are."""
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
     if window.time is not None:
-        every = window.every if isinstance(window, Window) else None
+        panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
-        combine = CombinePanes(schema, by, aggregators, reader, every, are_ends=are_ends)
+        combine = CombinePanes(schema, by, aggregators, reader, panes, are_ends=are_ends)
         return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
@@ -202,6 +203,12 @@ class _Senders:
                     f"{where}: it is downstream of {operator.word} {stage!r} without a limit, "
                     "whose records may be of any event time; give that join field= and within=, or "
                     "aggregate without a window of event time"
+                )
+            kind = getattr(operator, "window", None)
+            if fields and isinstance(kind, AlignedWindow) and kind.calendar and kind.per_s != 1:
+                raise TopologyError(
+                    f"{where}: {stage!r} upstream of it has {kind.calendar} of numbers, whose ends "
+                    "are datetimes; make datetimes of the numbers before, with .map"
                 )
             for known in self._components[stage].implementation.window.fields:
                 for field in fields if known is not None else ():

@@ -476,11 +476,11 @@ def as_float(number: Time) -> float:
         return inf if number > 0 else -inf
 
 
-def as_datetime(number: Time) -> datetime:
-    """The moment in UTC of a time in seconds since 1970, to the microsecond; for one that no
-    datetime has, the first or the last."""
+def as_datetime(number: Time, per_s: int = 1) -> datetime:
+    """The moment in UTC of a time since 1970, to the microsecond; for one that no datetime has, the
+    first or the last. `per_s`: the unit of the time, in a second."""
     try:
-        micros = round(Fraction(*exact(number).as_integer_ratio()) * 1_000_000)
+        micros = round(Fraction(*exact(number).as_integer_ratio()) * 1_000_000 / per_s)
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         last = number > 0
@@ -546,6 +546,24 @@ class Panes:
         if type(self.length) is int:
             return pane * self.length
         return from_decimal(_EXACT.multiply(pane, exact(self.length)), whole=float)
+
+
+class ShiftedPanes:
+    """Panes of one length, of which pane 0 begins at `offset`. As `Panes`."""
+
+    def __init__(self, length: float, offset: float) -> None:
+        """`length`: any positive number; `offset`: any finite one."""
+        self._panes, self._offset = Panes(length), length_of(offset)
+
+    def of_time(self, number: Time) -> int:
+        return self._panes.of_time(minus(number, self._offset))
+
+    def of_times(self, times: Sequence[Time]) -> list[int]:
+        offset = self._offset
+        return self._panes.of_times([minus(number, offset) for number in times])
+
+    def start(self, pane: int) -> Time:
+        return plus(self._panes.start(pane), self._offset)
 
 
 READ_NUMBER = TimeReader("the time", lambda value: value, None)

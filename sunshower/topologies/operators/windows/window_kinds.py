@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows over the batches of a stream, by row count or by time.
+"""Tumbling and sliding windows over the batches of a stream, by row count, time or calendar.
 
 A window slides by whole panes: `sliding(seconds=60, every=10)` has six panes of ten seconds. Storm:
 org.apache.storm.trident.windowing.config.
@@ -6,20 +6,25 @@ org.apache.storm.trident.windowing.config.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo
 
 from sunshower.arguments import COUNT, Values, check_all, checked
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.operators.windows.calendars import CalendarPanes, CalendarUnit
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,
     UNIT_RULE,
+    UNITS,
     Ahead,
+    Panes,
+    ShiftedPanes,
     TimeField,
     Unit,
     as_datetime,
@@ -28,11 +33,22 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.signatures import options_of
 
 AtEnd: TypeAlias = Literal["end", "keep"]
+AnyPanes: TypeAlias = Panes | ShiftedPanes | CalendarPanes
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
 _NUMBER: Any = int | float | Decimal
 _ROWS, _SECONDS = COUNT.or_else("none", None), _GAP.or_else("none", None)
+_CALENDAR = replace(COUNT, most=1_000).or_else("none", None)
+_LENGTHS: Mapping[str, Any] = {
+    "count": _ROWS,
+    "seconds": _SECONDS,
+    "late": _LATE,
+    "ahead": AHEAD_RULE,
+    "unit": UNIT_RULE,
+    **dict.fromkeys(get_args(CalendarUnit), _CALENDAR),
+}
+_OFFSET_MAX_S = 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -55,12 +71,12 @@ class Window:
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
-        unit = "count" if self.by_count else "seconds"
-        whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
+        unit = self.lengths_in
+        whole = unit == "seconds" or (type(self.length) is int and type(self.every) is int)
         if not whole or not 0 < self.every <= self.length:
             raise ConfigError(
                 f"window: {unit}={self.length!r}, every={self.every!r}; give positive "
-                f"{'whole ' if self.by_count else ''}numbers, `every` the smaller one"
+                f"{'' if unit == 'seconds' else 'whole '}numbers, `every` the smaller one"
             )
         is_whole = type(self.length) is int and type(self.every) is int
         tolerance = 0.0 if is_whole else 1e-9 * self.length
@@ -69,6 +85,11 @@ class Window:
                 f"window: {unit}={self.length!r} is not a multiple of every={self.every!r}; "
                 "a window slides by whole parts of itself"
             )
+
+    @property
+    def lengths_in(self) -> str:
+        """What lengths are numbers of: the name of the argument."""
+        return "count" if self.by_count else "seconds"
 
     @property
     def field(self) -> str | None:
@@ -80,55 +101,125 @@ class Window:
         """The number of panes of a window."""
         return round(self.length / self.every)
 
+    def divided(self) -> AnyPanes:
+        """Divides event time into the panes of these windows."""
+        return Panes(self.every)
 
-@checked(count=_ROWS, seconds=_SECONDS, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
+
+@dataclass(frozen=True)
+class AlignedWindow(Window):
+    """Windows whose panes begin `offset` after multiples of their length, or with a day, week or
+    month of a calendar: then lengths are numbers of these, the offset is in seconds by the clocks
+    of the time zone, and ends are datetimes there.
+
+    A class of its own, because stored states are compared with what a window declares.
+    """
+
+    offset: float = 0.0
+    calendar: CalendarUnit | None = None
+    zone: str = "UTC"
+
+    @property
+    def lengths_in(self) -> str:
+        return self.calendar or "seconds"
+
+    @property
+    def per_s(self) -> int:
+        """The unit of times, in a second, for a calendar."""
+        return UNITS[(self.time and self.time.unit) or "s"]
+
+    def divided(self) -> AnyPanes:
+        if self.calendar is None:
+            return ShiftedPanes(self.every, self.offset)
+        every, offset_s = int(self.every), int(self.offset)
+        return CalendarPanes(self.calendar, every, self.zone, offset_s, self.per_s)
+
+
+@checked(**_LENGTHS)
 def tumbling(
     *,
     count: int | None = None,
     seconds: float | None = None,
+    days: int | None = None,
+    weeks: int | None = None,
+    months: int | None = None,
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    offset: float = 0.0,
     ahead: Ahead = "auto",
     unit: Unit = None,
     at_end: AtEnd = "end",
 ) -> Window:
-    """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
-    length = _length(count, seconds, at_end)
-    time = _time(field, late, zone, ahead, unit, by_count=count is not None)
-    return Window(length, length, count is not None, time, late, at_end)
+    """Consecutive windows of `count` rows, of `seconds`, or of days, weeks from Monday, or months
+    of the time zone `zone`. Raises ConfigError."""
+    lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
+    return _window(lengths, None, offset, field, late, zone, ahead, unit, at_end)
 
 
-@checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
+@checked(every=_GAP, **_LENGTHS)
 def sliding(
     *,
     count: int | None = None,
     seconds: float | None = None,
+    days: int | None = None,
+    weeks: int | None = None,
+    months: int | None = None,
     every: float,
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    offset: float = 0.0,
     ahead: Ahead = "auto",
     unit: Unit = None,
     at_end: AtEnd = "end",
 ) -> Window:
-    """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
-    first windows start before the first row and have fewer rows."""
-    length = _length(count, seconds, at_end)
-    time = _time(field, late, zone, ahead, unit, by_count=count is not None)
-    return Window(length, every, count is not None, time, late, at_end)
+    """Overlapping windows that start `every` rows, seconds, days, weeks or months. Raises
+    ConfigError. As in Storm, the first windows start before the first row and have fewer rows."""
+    lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
+    return _window(lengths, every, offset, field, late, zone, ahead, unit, at_end)
 
 
-def _length(count: int | None, seconds: float | None, at_end: AtEnd) -> float:
-    given = [value for value in (count, seconds) if value is not None]
+def _window(
+    lengths: Mapping[str, float | None],
+    every: float | None,
+    offset: float,
+    field: str | None,
+    late: float,
+    zone: str | None,
+    ahead: Ahead,
+    unit: Unit,
+    at_end: AtEnd,
+) -> Window:
+    """A window of the only one of the lengths that is given."""
+    given = {word: length for word, length in lengths.items() if length is not None}
     if len(given) != 1:
-        raise ConfigError("window: give either count=… rows or seconds=…")
-    if count is not None and at_end != "end":
+        raise ConfigError(
+            "window: give either count=… rows or seconds=…, or one of days=, weeks= and months="
+        )
+    ((word, length),) = given.items()
+    if word == "count" and at_end != "end":
         raise ConfigError(
             "window: at_end= is for windows of time; one of count=… rows that is not full is kept "
             "in its state in any case"
         )
-    return given[0]
+    by_count = word == "count"
+    calendar: Any = word if word in get_args(CalendarUnit) else None
+    if offset and by_count:
+        raise ConfigError("window: offset= is for windows of time, not of count=… rows")
+    if calendar and not (float(offset).is_integer() and abs(offset) < _OFFSET_MAX_S):
+        raise ConfigError(
+            f"window: offset is {offset!r}; with {word}= it is a whole number of seconds, of less "
+            "than a year"
+        )
+    of_clock = calendar is not None and field is None  # then its zone is that of the days alone
+    time = _time(field, late, None if of_clock else zone, ahead, unit, by_count=by_count)
+    every = length if every is None else every
+    if not offset and not calendar:
+        return Window(length, every, by_count, time, late, at_end)
+    of_zone = zone_named(zone, "window") or "UTC"
+    aligned: Any = {"offset": offset, "calendar": calendar, "zone": of_zone}
+    return AlignedWindow(length, every, by_count, time, late, at_end, **aligned)
 
 
 def _time(
@@ -185,17 +276,36 @@ def sessions(
     return Sessions(gap, time, late, at_end)
 
 
-def type_of_end(window: AnyWindow, schema: Schema) -> Any:
-    """The type of the field `window` of the results, for records of `schema`."""
+def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
+    """The type of the field `window` of the results, for records of `schema`. Raises TopologyError
+    for a calendar over numbers whose unit is not known."""
+    kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
+    if isinstance(window, AlignedWindow) and window.calendar is not None:
+        if kinds & {int, float, Decimal} and window.time is not None and window.time.unit is None:
+            raise TopologyError(
+                f"{where}: field {window.field!r} is a number, and {window.calendar}= needs its "
+                'unit since 1970: give unit="s", "ms", "us" or "ns"'
+            )
+        return datetime
     if window.field is None:
         may_be_dates = not (isinstance(window, Window) and window.by_count)
     else:
-        may_be_dates = {*options_of(schema.kind(window.field))} <= {datetime, date, NoneType, Any}
+        may_be_dates = kinds <= {datetime, date, NoneType, Any}
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 
-def with_dates(out: Schema, width: int, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
-    """Rows whose field at `width`, the end of a window, is a datetime if `out` declares one."""
-    if {*options_of(out.kind(out.fields[width]))} - {NoneType} == {datetime}:
-        return ((*row[:width], as_datetime(row[width]), *row[width + 1 :]) for row in rows)
-    return rows
+def with_dates(
+    window: AnyWindow, out: Schema, width: int, rows: Iterable[Sequence[Any]]
+) -> Iterable[Sequence[Any]]:
+    """Rows whose field at `width`, the end of a window, is a datetime if `out` declares one, or the
+    window has a calendar."""
+    zone: tzinfo = UTC
+    per_s = 1
+    if isinstance(window, AlignedWindow) and window.calendar is not None:
+        zone, per_s = ZoneInfo(window.zone), window.per_s
+    elif {*options_of(out.kind(out.fields[width]))} - {NoneType} != {datetime}:
+        return rows
+    return (
+        (*row[:width], as_datetime(row[width], per_s).astimezone(zone), *row[width + 1 :])
+        for row in rows
+    )

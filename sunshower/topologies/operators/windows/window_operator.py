@@ -17,6 +17,7 @@ tree:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -51,7 +52,6 @@ from sunshower.topologies.operators.windows.watermarks import (
     Watermark,
     WatermarkTree,
 )
-from sunshower.topologies.operators.windows.window_kinds import with_dates
 
 T = TypeVar("T")
 
@@ -290,7 +290,7 @@ class WindowOperator(Gathering):
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """The records of rows that `add` and `end` have returned."""
-        return self.out.make(with_dates(self.out, self.width, rows))
+        return self.out.make(rows)
 
     @property
     def reached_time(self) -> StageTime:
@@ -418,8 +418,13 @@ class WindowOperator(Gathering):
 #   a record    ──▶ function(record, state) may set the timer ──▶ committed ──▶ acked
 #   a watermark ──▶ on_timer(key, state) of timers that are due ──▶ committed ──▶ rows of its tree
 #
-# A timer is stored beside the state of its key. In memory there is, for each key with a timer, a
-# time that is not after it; the store is asked when that time comes.
+# Timers are stored beside the state of their key:
+#
+#   (TIMER, key)         the time of `state.timer`
+#   (TIMER, key, name)   that of one of `state.timers`; the name of one without a name is its time
+#
+# In memory there is, for each timer, a time that is not after it; the store is asked when that time
+# comes. The entries of `DueTimes` are keys, or the second kind of rows.
 
 _FIRINGS_MAX = 10_000  # of a key at the end of all sources; of timers set by timers, otherwise
 
@@ -475,6 +480,14 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self.store.put((TIMER, key), state.timer, changed=False)
         if state.timer is not None:
             self._due.expect(key, state.timer)
+        if (timers := state.used_timers) is not None:
+            for name, at in timers.changed.items():
+                self.store.put((TIMER, key, name), at)
+                if at is not None:
+                    self._due.expect((TIMER, key, name), at)
+
+    def tell_timers(self, key: Any, state: AnyKeyState, fired: Any) -> None:
+        state.about_timers(lambda name: self.store.get((TIMER, key, name)), fired)
 
     def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
         keys = list(keys)
@@ -487,7 +500,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def load(self, key: Any, stored: Any) -> None:
         if is_own(key) and key[0] == TIMER:
-            self._due.expect(key[1], self.store.read(stored))
+            self._due.expect(key[1] if len(key) == 2 else key, self.store.read(stored))
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
@@ -511,41 +524,56 @@ class TimedProcess(KeyedProcess, WindowOperator):
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         """Fire the timers that are due, in the order of their times, and those that they set and
         that are due, too. At the end of all sources every timer is due."""
-        keys, is_end = [key for _, key in self._due.due(time)], time == inf
-        self.store.fetch(self.needed(keys))
-        for key in keys:
-            if (at := self.store.get((TIMER, key))) is not None:
-                self._due.expect(key, at)
+        entries, is_end = [entry for _, entry in self._due.due(time)], time == inf
+        keys = [_key_of_entry(entry) for entry in entries]
+        self.store.fetch(chain(self.needed(keys), filter(is_own, entries)))
+        for entry in entries:
+            self._expect(entry)
         made: list[Sequence[Any]] = []
         waiting: list[tuple[Any, Time]] = []  # for the next watermark
-        firings: dict[Any, int] = {}
-        last: dict[Any, Time] = {}  # key → the time of its last timer
-        room = len(keys) + _FIRINGS_MAX
+        more = Counter(dict.fromkeys(map(key_of, keys), _FIRINGS_MAX))  # how many a key may have
+        more.update(map(key_of, keys))
+        last: dict[Any, Time] = {}  # entry → when it has fired last
+        room = len(entries) + _FIRINGS_MAX
         while (is_end or room > 0) and (due := next(self._due.due(time), None)) is not None:
-            at, key = due
-            is_later = is_before(last.get(key, -inf), at)
-            if not is_end and not is_later:  # without this it might fire for ever
-                waiting.append((key, at))
+            at, entry = due
+            if self.store.get(_row_of(entry)) != at:  # another timer of the key has changed it
+                self._expect(entry)
                 continue
-            firings[key] = firings.get(key, 0) + 1
-            if is_end and firings[key] > _FIRINGS_MAX:
+            name, key = key_of(entry), _key_of_entry(entry)
+            is_later = is_before(last.get(name, -inf), at)
+            if not is_end and not is_later:  # without this it might fire for ever
+                waiting.append((entry, at))
+                continue
+            more[key_of(key)] -= 1
+            if is_end and more[key_of(key)] < 0:
                 raise self._endless(key)
-            made += self._fire(key, at, is_end=is_end)
-            last[key] = at
+            made += self._fire(entry, at, is_end=is_end)
+            last[name] = at
             room -= 1
-        for key, at in waiting:
-            self._due.expect(key, at)
+        for entry, at in waiting:
+            self._due.expect(entry, at)
         return made
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self.out.build(rows)  # `on_timer` has made records already
 
-    def _fire(self, key: Any, at: Time, *, is_end: bool) -> Iterable[Sequence[Any]]:
-        """Call `on_timer` for a key. Returns its rows."""
+    def _expect(self, entry: Any) -> None:
+        """Expect a timer at its time in the store, if it is set there."""
+        if (at := self.store.get(_row_of(entry))) is not None:
+            self._due.expect(entry, at)
+
+    def _fire(self, entry: Any, at: Time, *, is_end: bool) -> Iterable[Sequence[Any]]:
+        """Call `on_timer` for a timer. Returns its rows."""
+        key, fired, timer = _key_of_entry(entry), None, None
+        if is_own(entry):
+            fired, timer = entry[2], self.store.get((TIMER, key))
+            self.store.remove(entry)
+        about: Any = {"ended": is_end, "fired": fired}
         if (lent := self.lent(key)) is not None:
-            made = self.call_lent(key, lent, self.on_timer, lambda: key, at, None, ended=is_end)
+            made = self.call_lent(key, lent, self.on_timer, lambda: key, at, timer, **about)
             return self.out.rows(list(made))
-        state = self.state_at(key, at, None, ended=is_end)
+        state = self.state_at(key, at, timer, **about)
         rows = list(self.on_timer(key, state) or ())
         check_rows(rows, self.out, self.on_timer)
         self.keep(key, state)
@@ -554,7 +582,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
     def _endless(self, key: Any) -> TopologyFailed:
         name = getattr(self.on_timer, "__name__", type(self.on_timer).__name__)
         return TopologyFailed(
-            f"process {self.store.name!r}: after the end of all sources, {name} has set the timer "
+            f"process {self.store.name!r}: after the end of all sources, {name} has set timers "
             f"of key {describe(key)} {_FIRINGS_MAX:,} times. A timer that is always set again ends "
             "there with: if not state.ended: state.timer = …"
         )
@@ -563,6 +591,16 @@ class TimedProcess(KeyedProcess, WindowOperator):
         made = super().__deepcopy__(memo)
         made.on_timer = _with_object(self.on_timer, self.function, made.function)
         return made
+
+
+def _key_of_entry(entry: Any) -> Any:
+    """The key of a timer in `DueTimes`."""
+    return entry[1] if is_own(entry) else entry
+
+
+def _row_of(entry: Any) -> Any:
+    """Where the time of a timer is stored."""
+    return entry if is_own(entry) else (TIMER, entry)
 
 
 def _with_object(on_timer: Any, before: Any, now: Any) -> Any:

@@ -44,15 +44,20 @@ def fires_one(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float,
 
 
 def timer_topology(
-    seed: int, by: Sequence[str], event_time: str | None, state: Any = None
+    seed: int,
+    by: Sequence[str],
+    event_time: str | None,
+    state: Any = None,
+    functions: tuple[Any, Any] | None = None,
 ) -> Topology:
+    function, on_timer = functions or (gathers, fires_one if seed % 4 == 0 else fires)
     topology = Topology(
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
     fired = clicks.group_by(*by).process(
-        gathers,
-        on_timer=fires_one if seed % 4 == 0 else fires,
+        function,
+        on_timer=on_timer,
         event_time=event_time,
         late=0 if event_time is None else DISORDER,
         state=state or MemoryState(),
