@@ -870,7 +870,7 @@ class _WithClasses(_ByValue):
         return _class_of, (_pickled[id(obj)][1],)
 
 
-_pickled = dict[int, tuple[type[Any], bytes]]()  # the first keeps its id
+_pickled = dict[int, tuple[type[Any], bytes]]()  # by id, which no other gets: the class is kept
 
 
 @functools.lru_cache(maxsize=1_000)

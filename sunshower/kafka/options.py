@@ -109,11 +109,13 @@ class BrokerGroup(PartitionSharing):
         held = f"group {consumer.group!r} has a member with the group.instance.id"
         if ClientError(ClientError.FENCED_INSTANCE_ID).str() in why:
             raise KafkaError(
-                f"{held} {consumer.instance!r}, and this one has ended: give each program an id of "
-                f"its own ({why})"
+                f"{held} {consumer.instance!r}, and this one has ended: give each spout, also of "
+                f"another program, an id of its own ({why})"
             )
         if ClientError(ClientError.UNRELEASED_INSTANCE_ID).str() not in why:
             hint = ". group.protocol=consumer needs brokers of Kafka 4.0 or newer"
+            if ClientError(ClientError.UNSUPPORTED_ASSIGNOR).str() in why:
+                hint = '. group.remote.assignor is "uniform" or "range", unless brokers add others'
             raise KafkaError(
                 f"group {consumer.group!r} does not take this member: {why}"
                 f"{hint * consumer.in_new_protocol}"
@@ -125,7 +127,7 @@ class BrokerGroup(PartitionSharing):
         raise KafkaUnreachable(
             f"{held} {consumer.instance!r}. If it has died, the group removes it at the end of its "
             "session (45 s, unless group.consumer.session.timeout.ms of the brokers differs), and "
-            "this one joins; if it runs, give this program another id"
+            "this one joins; if it runs, give this spout another id"
         )
 
     def refresh(self) -> None:

@@ -207,7 +207,7 @@ class KafkaSpout(LogSpout[Any]):
         self._reader = PartitionReader(
             self._consumer, self._offsets, self.options, topology, context.task, watch
         )
-        self._received = Translator(Bytes(), Bytes(), lambda received: received)
+        self._received = Translator(Bytes(), Bytes(), _own)
         self._translator.topic_id = self._received.topic_id = self._topic_id
         undo.callback(self._reader.committer.close)
         undo.callback(self._sharing.leave, self._reader)
@@ -545,6 +545,11 @@ class KafkaSpout(LogSpout[Any]):
         if len(reader.ahead) + reader.held >= _AHEAD_MAX:
             reader.pause_all()
         reader.receive(1)
+
+
+def _own(received: Received) -> Received:
+    """Without the list of headers, which belongs to the client's message, and so to its record."""
+    return received._replace(headers=(*received.headers,))
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

@@ -258,7 +258,7 @@ class Committer:
         while self._interceptor is not None and self._answered:
             write, offsets = self._answered.popleft()
             if not write.cancelled() and write.exception() is None:
-                intercept(self._interceptor.on_commit, offsets)
+                intercept(self._interceptor.on_commit, dict(offsets))  # of its own
 
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""

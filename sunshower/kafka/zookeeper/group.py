@@ -74,7 +74,7 @@ class StreamThread(NamedTuple):
         return f"{self.member}-{self.number}"
 
 
-ThreadAssignment = dict[StreamThread, tuple[Partition, ...]]
+ThreadAssignment = Mapping[StreamThread, Collection[Partition]]
 
 
 def by_range_of_threads(partitions: Iterable[Partition], streams: Streams) -> ThreadAssignment:
@@ -155,6 +155,14 @@ def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
 Rule = Callable[..., ThreadAssignment]
 
 
+def _is_assignment(value: Any, partitions: Collection[Partition]) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(thread, StreamThread) and isinstance(some, Collection) and {*some} <= known
+        for known in [{*partitions}]
+        for thread, some in value.items()
+    )
+
+
 # ---- members -------------------------------------------------------------------------------------
 
 # The values of `pattern` in Kafka's format: topics by name, all that match, all that do not.
@@ -183,7 +191,7 @@ class Member:
         and for data that JSON does not have.
         """
         try:
-            data = json.loads(json.dumps(data))
+            data = json.loads(json.dumps(data, allow_nan=False))  # Java reads no NaN
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"data of this member are {data!r}, no value of JSON: {error}"
@@ -520,6 +528,11 @@ class ZooKeeperGroup(PartitionSharing):
         data = {name: member.data for name, member in view.members.items()}
         given = (data,) if self._membership.data is not None else ()
         assigned = self._rule(view.partitions, streams, *given)
+        if not _is_assignment(assigned, view.partitions):
+            raise ConfigError(
+                f"the rule of {self._home} returned {assigned!r:.200}; let it return a dict: for "
+                "each StreamThread a list of partitions, of those that it was given"
+            )
         mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
         for thread in (thread for thread, some in mine.items() if not some):
             _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from random import Random, SystemRandom
 from types import NoneType
 from typing import Any, ClassVar, TypeAlias
@@ -47,6 +48,7 @@ from sunshower.state.tree import Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
+from sunshower.topologies.signatures import name_of
 
 # ---- stored offsets ------------------------------------------------------------------------------
 # Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
@@ -421,6 +423,14 @@ class ByZooKeeperGroup(_InZooKeeper):
         super().__post_init__()
         FUNCTION.check("ByZooKeeperGroup: rule", self.rule)
         _DATA.check("ByZooKeeperGroup: data", self.data)
+        given = ("partitions", "streams", "data")[: 2 if self.data is None else 3]
+        try:
+            signature(self.rule).bind(*given)
+        except TypeError:
+            raise ConfigError(
+                f"ByZooKeeperGroup: rule, {name_of(self.rule)}, must take ({', '.join(given)}): "
+                "give a function of these. The data of the members come with data= only"
+            ) from None
         by_topic = self.streams if isinstance(self.streams, Mapping) else {"": self.streams}
         for topic, count in by_topic.items():
             COUNT.check(f"ByZooKeeperGroup: streams{f'[{topic!r}]' if topic else ''}", count)

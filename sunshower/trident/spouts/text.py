@@ -7,12 +7,12 @@ A share is a partition, some of the files one after the other:
 
 from __future__ import annotations
 
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import accumulate, islice, repeat
 from pathlib import Path, PurePath
 from typing import Any
+from zlib import crc32
 
 from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, TopologyError
@@ -25,7 +25,8 @@ _LINE_BYTES = 64  # assumed length of a line
 
 class TextFileBatches(PartitionedSpout):
     """The lines of files that do not change. `patterns`, `encoding` and `errors` are those of
-    TextFiles, except "declared".
+    TextFiles, except "declared". Files may be added behind the others, in the order of their paths,
+    from one run to the next.
 
     The files are distributed over `shares` partitions, which as many tasks can read. It is fast
     because it reads whole blocks and splits them into lines. Raises SourceError like TextFiles, and
@@ -55,8 +56,7 @@ class TextFileBatches(PartitionedSpout):
         self.encoding, self.errors = encoding, errors
         self.bounds = bounds or Bounds()
         self.shares = min(shares, len(files))
-        listed = "\0".join([str(self.shares), *files])
-        self._id = f"{zlib.crc32(listed.encode('utf-8', 'surrogateescape')):08x}"
+        self._ids = _ids(files, self.shares)
 
     def partitions(self) -> Sequence[str]:
         return [str(share) for share in range(self.shares)]
@@ -74,18 +74,18 @@ class TextFileBatches(PartitionedSpout):
                 rows = self._rows(block, files[at], offset)
                 room.emit(rows, read_bytes=len(block))
                 end = offset + len(block)
-                pieces.append([at, offset, end, len(rows), zlib.crc32(block)])
+                pieces.append([at, offset, end, len(rows), crc32(block)])
                 offset = end
             else:
                 at, offset = at + 1, 0
-        return {"files": self._id, "pieces": pieces, "next": [at, offset]}
+        return {"files": self._ids[0], "pieces": pieces, "next": [at, offset]}
 
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
         files = self._files(partition)
         self._check(metadata)
         for at, first, end, _, checksum in metadata["pieces"]:
             block = _read(files[at], first, end - first)
-            if zlib.crc32(block) != checksum:
+            if crc32(block) != checksum:
                 raise IncompleteBatch(
                     f"{files[at]}, bytes {first} to {end}: these are not the {end - first} bytes "
                     "that were read before; the files of a transactional spout must stay as they "
@@ -102,11 +102,11 @@ class TextFileBatches(PartitionedSpout):
         return self.files[int(partition) :: self.shares]
 
     def _check(self, metadata: Any) -> None:
-        if metadata and metadata["files"] != self._id:
+        if metadata and metadata["files"] not in self._ids:
             raise StateMismatch(
                 f"the batches in the store are of another list of files than {len(self.files)} in "
                 f"{self.shares} shares, {self.files[0]} and so on: give the same ones as before, "
-                "or the spout another id"
+                "and new ones only behind them, or the spout another id"
             )
 
     def _rows(self, block: bytes, path: str, offset: int) -> list[Line]:
@@ -125,6 +125,15 @@ class TextFileBatches(PartitionedSpout):
         if not lines[-1]:
             lines.pop()
         return list(map(tuple.__new__, repeat(Line), zip(lines, strict=True)))
+
+
+def _ids(files: Sequence[str], shares: int) -> list[str]:
+    """The ids of the list, of all but the last file, and so on to the first one: a share of the
+    first files is the beginning of a share of all."""
+    names = [b"\0" + file.encode("utf-8", "surrogateescape") for file in files]
+    few = (crc32(b"".join(names[:count]), crc32(b"%d" % count)) for count in range(1, shares))
+    more = accumulate(names, lambda id, name: crc32(name, id), initial=crc32(b"%d" % shares))
+    return [f"{id:08x}" for id in (*few, *islice(more, shares, None))][::-1]
 
 
 def _whole_lines(path: str, offset: int, room: Room) -> bytes | None:

@@ -409,4 +409,4 @@ def test_a_static_member_of_the_classic_protocol_is_replaced_by_a_program_of_its
             step_both(first, second, lambda: any("'same-0'" in text for text in first.errors()))
             fill(kafka.bootstrap, topic, [b"1"])
             second.until(lambda: numbers(second) == [1])
-            assert "give each program an id of its own" in first.errors()[0]
+            assert "give each spout, also of another program, an id of its own" in first.errors()[0]

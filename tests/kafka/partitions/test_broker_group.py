@@ -98,6 +98,7 @@ def fatal(code: int) -> ClientError:
     [
         (ClientError.FENCED_INSTANCE_ID, r"'shop-0'.* an id of its own"),
         (ClientError.UNSUPPORTED_VERSION, r"'g' does not take this member.* Kafka 4\.0 or newer"),
+        (ClientError.UNSUPPORTED_ASSIGNOR, 'does not take this member.* is "uniform" or "range"'),
     ],
 )
 def test_a_member_that_the_group_has_ended_raises_until_it_is_stopped(

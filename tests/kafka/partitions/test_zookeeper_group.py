@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -23,9 +24,11 @@ from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper import group as zookeeper_group
 from sunshower.kafka.zookeeper.group import (
     SUSPENDED_MAX_S,
+    Rule,
     Streams,
     StreamThread,
     ThreadAssignment,
+    by_range_of_threads,
     round_robin_of_threads,
 )
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
@@ -86,9 +89,43 @@ def test_a_rule_of_the_user_gets_the_data_of_each_member() -> None:
     assert json.loads(node.value)["userData"] in [{"rack": number} for number in range(3)]
 
 
-def test_data_of_a_task_are_a_value_of_json() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda _, __: None,
+        lambda partitions, streams: dict.fromkeys(streams, partitions),
+        lambda partitions, _: {StreamThread("m", 0): partitions[0]},
+        lambda partitions, _: {StreamThread("m", 0): [part.number for part in partitions]},
+        lambda _, __: {StreamThread("m", 0): [Partition("t", 7)]},
+    ],
+)
+def test_what_a_rule_may_not_return_is_named(wrong: Rule) -> None:
+    rig = GroupRig(Topics(t=2), rule=wrong)
+    rig.join()
+    with pytest.raises(ConfigError, match=r"the rule of /consumers/g returned .*StreamThread"):
+        rig.settle()
+
+
+def by_nothing(partitions: Collection[Partition], streams: Streams) -> ThreadAssignment:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "data"), [(by_range_of_threads, str), (by_nothing, str), (by_rack, None)]
+)
+def test_a_rule_takes_data_if_members_have_data(rule: Rule, data: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"rule, {rule.__name__}, must take \(partitions, str"):
+        ByZooKeeperGroup("zk:2181", "g", rule=rule, data=data)
+    ByZooKeeperGroup("zk:2181", "g", rule=rule, data=str if data is None else None)
+
+
+@pytest.mark.parametrize("data", [{1, 2}, math.nan])
+def test_data_of_a_task_are_a_value_of_json(data: Any) -> None:
     with pytest.raises(ConfigError, match="no value of JSON"):
-        GroupRig(Topics(t=1)).join(data={1, 2})
+        GroupRig(Topics(t=1)).join(data=data)
+
+
+def test_a_rule_and_data_are_functions() -> None:
     with pytest.raises(ConfigError, match="data is 'rack-1'"):
         ByZooKeeperGroup("zk:2181", "g", data="rack-1")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="rule is 'range'"):

@@ -75,9 +75,9 @@ def test_a_file_that_has_changed_cannot_be_emitted_again(tmp_path: Path) -> None
 
 
 def test_a_store_of_another_list_of_files_is_refused(tmp_path: Path) -> None:
-    paths = files(tmp_path, "a\n" * 9, "b\n")
+    paths = files(tmp_path, "b\n", "a\n" * 9)
     forest, bounds = MemoryForest(), Bounds(records=2)
-    former = Drive(TextFileBatches(paths[0], bounds=bounds), forest=forest)
+    former = Drive(TextFileBatches(paths[1], bounds=bounds), forest=forest)
     former.batch(1)
     drive = Drive(TextFileBatches(*paths, bounds=bounds), forest=forest)
     drive.metadata = former.metadata

@@ -185,14 +185,19 @@ def test_files_of_another_list(tmp_path: Path) -> None:
         return lines
 
     store = InMemory()
-    for name in ("a", "b"):
+    for name in "abcdefghijk":
         (tmp_path / name).write_text(f"{name}\n")
-    assert read("a") == ["a"]
-    says = "give the same ones as before, or the spout another id"
-    with pytest.raises(TopologyFailed, match=says):
-        read("a", "b")
-    assert read("a") == []
+    assert read("b") == ["b"]
+    says = "give the same ones as before, and new ones only behind them, or the spout another id"
+    for files in ("ab", "a", "cd"):
+        with pytest.raises(TopologyFailed, match=says):
+            read(*files)
+    assert read("b") == []
     assert sorted(read("a", "b", id="out")) == ["a", "b"]
+    assert read("b", "c") == ["c"]
+    assert sorted(read(*"bcdefghijk")) == [*"defghijk"], "ten files in eight shares"
+    with pytest.raises(TopologyFailed, match=says):
+        read("b", "c")
 
 
 def test_a_store_of_batches_that_was_removed_without_the_state() -> None:
