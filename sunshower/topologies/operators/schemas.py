@@ -82,8 +82,17 @@ def check_choice(function: Any, reads: Schema, where: str) -> None:
 
 
 def check_reader(function: Any, reads: Schema, where: str) -> None:
-    """Raise RecordMismatch unless the function takes a record of `reads`."""
+    """Raise TopologyError unless it is a plain function of one record; RecordMismatch, unless of a
+    record of `reads`."""
     (first, *_), _ = _one_record(function, where)
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name_of(function)} is asynchronous; give a plain function")
+    try:
+        signature(function).bind(object())
+    except ValueError:  # a builtin without a readable signature
+        pass
+    except TypeError:
+        raise TopologyError(f"{where}: {name_of(function)} must take exactly one record") from None
     _check_reads(first, reads, where)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from sunshower.clock import SystemClock
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed
+from sunshower.errors import TopologyFailed, user_errors
 from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
 from sunshower.runtime.events.health import WaitKind
@@ -30,6 +30,7 @@ from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.texts import describe, describe_error
 from sunshower.topologies.graph import Component
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.windows.event_times import (
@@ -127,6 +128,7 @@ class WatermarkSender:
         self._retries, self._timeout_s = retries, config.message_timeout_s
         self.wall: Callable[[], float] = SystemClock().wall
         self.ahead = 0  # how many records were too far ahead of the clock
+        self._is_warned = False  # of a record for which no event time was found
         self.queued_ahead: set[int] = set()  # messages with such times, pending or queued
         self._fields: Mapping[str, TimeField] = {}
         self._readers: dict[str, tuple[TimeReader, ClockLimit]] = {}  # of streams
@@ -182,16 +184,30 @@ class WatermarkSender:
         if stream not in self._fields:
             return MessageTimes([inf] * len(records))
         reader, limit = self._reader(stream, schema)
-        if is_table(records):
-            if (field := self._field(stream)) is not None:
-                values = records.column(field).to_pylist()
-            else:
-                values = values_or_none(reader, schema.rows_of_table(records))
+        field = self._field(stream)
+        if is_table(records) and field is not None:
+            values = records.column(field).to_pylist()
         else:
+            records = schema.rows_of_table(records) if is_table(records) else records
             values = values_or_none(reader, records)
         times = times_or_inf(reader, values)
+        if field is None and not self._is_warned and inf in times:
+            self._warn(reader, records[times.index(inf)])
         ahead = limit.beyond(values, reader.kinds, times, self.wall())
         return MessageTimes(times, dict.fromkeys(ahead, 1), set(ahead))
+
+    def _warn(self, reader: TimeReader, record: Any) -> None:
+        """Log why a record has no event time. Its window, which reads a field, does not fail it."""
+        self._is_warned = True
+        try:
+            reader.time(record)
+        except user_errors() as error:
+            _LOG.warning(
+                "spout %r: %s does not move the watermark: %s. Further ones are not logged",
+                self._owner.task.component,
+                describe(record),
+                describe_error(error),
+            )
 
     def emitted(
         self, roots: U64, numbers: Sequence[int] | I64, found: MessageTimes, now: float

@@ -179,6 +179,10 @@ def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) ->
 
 def _without_limit(settings: JoinSettings, how: str, where: str) -> PartnerTimes:
     name = "keep_s" if "keep_s" in settings else "keep"
+    if {"keep", "keep_s"} <= settings.keys():
+        raise TopologyError(
+            f"{where}: keep_s= is for a number of seconds, and keep=None for ever: give one of both"
+        )
     if wrong := [other for other in ("within", *_OF_EVENT_TIME) if other in settings]:
         raise TopologyError(
             f"{where}: {wrong[0]}= is for a join by event time, and {name}= for one without a "

@@ -124,7 +124,12 @@ class JoinInput(RowOperator):
                 f"within: the function of the join returned {interval!r:.200}; it returns (from, "
                 "to), as in lambda record: (record.at, record.until)"
             ) from None
-        times = [time, self.reader.of_value(first), self.reader.of_value(last)]
+        try:
+            times = [time, self.reader.of_value(first), self.reader.of_value(last)]
+        except BadEmit as error:
+            raise BadEmit(
+                f"within: the function of the join returned {interval!r:.200}: {error}"
+            ) from None
         if is_before(times[1], time):
             raise BadEmit(
                 f"within: the function of the join says that partners begin at {first!r}, before "
@@ -353,16 +358,23 @@ class StreamJoin(WindowOperator, RowOperator):
         return _time_after(time)
 
     def front(self, time: Time) -> Time:
-        """The lowest time that either record of a later pair may have."""
+        """The lowest time that either record of a later pair, or one without a partner, may
+        have."""
         if self.late is None:
             return self._reached.time(0, keep=True)
-        if (gap := self._longest) is not None:
-            return minus(time, gap)
+        gap = 0 if self._longest is None else self._longest
         while self._lefts and not self._waits(*self._lefts[0][2:]):
             heappop(self._lefts)
-        return lowest([time, self._lefts[0][0]]) if self._lefts else time
+        # One that is over may wait until the watermark is a rounding later.
+        rounding = (abs(as_float(time)) + as_float(gap)) * 2.0**-50
+        if rounding < inf and as_float(self._due.first) - as_float(time) <= rounding:
+            gap = plus(gap, rounding)
+        first = minus(time, gap)
+        return lowest([first, self._lefts[0][0]]) if self._lefts else first
 
     def closing_time(self, newest: Time) -> Time:
+        if self.late is None:
+            return inf
         if (gap := self._longest) is not None:
             return _time_after(plus(newest, gap))
         return _time_after(highest([newest, self._due.last]))

@@ -17,7 +17,7 @@ from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.schemas import bound_aggregators
+from sunshower.topologies.operators.schemas import bound_aggregators, check_reader
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
@@ -193,7 +193,8 @@ class _Senders:
         if self._is_cycle and fields:
             raise TopologyError(
                 f"{where}: it is downstream of itself, so it would wait for its own event time; "
-                "give it a window without field="
+                "give it a window without field=, timers without event_time=, or a join with "
+                "keep_s="
             )
         for stage in self.stages:
             operator = self._components[stage].implementation.window.operator
@@ -334,6 +335,8 @@ def _with_times(
             own = spout.event_time
             if isinstance(own, str):
                 _check_field(rows, schema, field._replace(name=own), where)
+            elif own is not None:
+                check_reader(own, schema, f"{where}: event_time of spout {spout.id!r}")
             code = spout.implementation if own is None else spout
             check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams

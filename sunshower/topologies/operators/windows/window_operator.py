@@ -182,7 +182,8 @@ class WindowOperator(Gathering):
         return time
 
     def closing_time(self, newest: Time) -> Time:
-        """Up to where windows end if no record comes; `newest`: the highest event time so far."""
+        """Up to where windows end if no record comes; `newest`: the highest event time so far. inf:
+        its times are those of the clock."""
         return self.end_of(newest)
 
     @property
@@ -512,6 +513,9 @@ class TimedProcess(KeyedProcess, WindowOperator):
         if self.event_time is None:
             return self._reached.time(0, keep=True)
         return lowest([time, self._due.first])
+
+    def closing_time(self, newest: Time) -> Time:
+        return inf if self.event_time is None else newest
 
     @property
     def has_open(self) -> bool:

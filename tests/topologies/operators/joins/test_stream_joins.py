@@ -307,7 +307,7 @@ def test_a_join_without_a_limit_continues_in_the_next_run(
     [
         ((1, 9), "before the record's own event time"),
         (5, "returned 5; it returns"),
-        ((5, None), "None is no event time"),
+        ((5, None), "returned (5, None): field 'at': None is no event time"),
     ],
 )
 def test_a_wrong_interval_fails_its_record_alone(interval: Any, message: str) -> None:
@@ -430,6 +430,7 @@ SECOND = tumbling(seconds=1, field="at")
             "field= is for a join by event time, and keep= for one without a limit",
         ),
         (endless(keep=1), TopologyError, "keep is 1; it is None, for ever. Give keep_s="),
+        (endless(keep=None, keep_s=9), TopologyError, "keep=None for ever: give one of both"),
         (endless(keep_s=0), TopologyError, "keep_s is 0"),
         *(
             (

@@ -218,6 +218,29 @@ def test_windows_of_silent_sources_end_by_the_clock_if_that_is_declared(
     assert late == []
 
 
+def expire(click: Click, state: KeyState[int]) -> None:
+    state.value, state.timer = (state.value or 0) + 1, state.time + 1_000
+
+
+def expired(key: Any, state: KeyState[int]) -> Iterator[tuple[Any, int]]:
+    yield key, state.value or 0
+    state.value = None
+
+
+def test_silence_ends_nothing_that_is_by_the_clock() -> None:
+    """The event times, in milliseconds, are after each time of the clock in seconds."""
+    topology = Topology("clicks")
+    times = [1.7e12 + time for time in (0, 1_000, 90_000)]
+    source = topology.spout("quiet", Quiet(100.0, *times), idle_s=5.0, silent_s=10.0)
+    tens = source.window(tumbling(seconds=10_000, field="at"), count())
+    timed = source.group_by("user").process(expire, on_timer=expired, fields=("user", "clicks"))
+    pairs = source.join(source, "user", keep_s=1_000, fields=("user", "at", "then"))
+    found = results(topology, tens=tens, timed=timed, pairs=pairs)
+    assert found["timed"] == [("quiet", 3)]
+    assert len(found["pairs"]) == 9
+    assert [clicks for _, clicks in found["tens"]] == [2, 1]
+
+
 def test_stages_do_not_multiply_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage gets 4 from the tasks of the one before for each that it sends, and no more."""
     sent: Counter[str] = Counter()

@@ -338,6 +338,14 @@ class Visit(NamedTuple):
     start: float
 
 
+async def asked(click: Click) -> float:
+    return click.at
+
+
+def of_text(text: Text) -> str:
+    return text.at
+
+
 def click_of(visit: Visit) -> Click:
     return Click("a", visit.start)
 
@@ -391,6 +399,37 @@ def test_a_declared_event_time_must_be_a_field_or_a_function() -> None:
     )
     with pytest.raises(TopologyError, match="of spout 'texts' has as str, which is no time"):
         topology.graph()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: 0.0, "<lambda> must take exactly one record"),
+        (divmod, "divmod must take exactly one record"),
+        (datetime, "datetime is not a function of one record"),
+        (asked, "asked is asynchronous"),
+        (of_text, "it reads Text, but the stream carries Click"),
+    ],
+)
+def test_the_function_of_an_event_time_must_fit_the_records(function: Any, message: str) -> None:
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Records([], type=Click), event_time=function)
+    clicks.window(tumbling(seconds=10, field="at"), count())
+    with pytest.raises(TopologyError, match=f"event_time of spout 'clicks': {message}"):
+        topology.graph()
+
+
+def test_a_record_for_which_the_function_of_event_times_raises_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its window reads a field, and does not fail it."""
+    topology = Topology("clicks")
+    source = Records([Click("a", 1.0), Click("b", 2.0)], type=Click)
+    clicks = topology.spout("clicks", source, event_time=lambda click: click.when)
+    clicks.window(tumbling(seconds=10, field="at"), count()).shuffle().bolt("kept", Kept)
+    assert run(topology).results["kept"] == [[(10, 2)]]
+    (message,) = caplog.messages
+    assert "Click(user='a', at=1.0) does not move the watermark: AttributeError" in message
 
 
 def test_windows_of_windows_include_all_records() -> None:
