@@ -12,7 +12,9 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple, get_args, get_overloads
 
 import pytest
@@ -147,7 +149,7 @@ def public() -> dict[str, Any]:
 def parameters_of(code: Any) -> frozenset[str]:
     """The names of the parameters of a function or a class, of all its overloads; those of
     `**options: Unpack[…]` too."""
-    overloads = get_overloads(code) if callable(code) and hasattr(code, "__qualname__") else []
+    overloads = get_overloads(code) if isinstance(code, FunctionType) else []
     return frozenset(name for each in (code, *overloads) for name in _parameters_of(each))
 
 
