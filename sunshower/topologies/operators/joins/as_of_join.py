@@ -160,13 +160,13 @@ class AsOfJoin(StreamJoin):
         self._old = DueTimes()  # of the groups whose first version is not needed then
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        made = super().end(before, time)
+        rows = super().end(before, time)
         if -inf < time < inf:  # the next run may have records of the last time
             groups = [group for _, group in self._old.due(time)]
             if sum(self._forget_versions(group, time) for group in groups):
                 self.store.put((TIME,), time)
         self._records.clear()
-        return made
+        return rows
 
     def _forget_versions(self, group: Any, time: Time) -> int:
         """Remove the versions that are not valid for any record from `time` on. Returns how many

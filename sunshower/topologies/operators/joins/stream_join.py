@@ -398,9 +398,9 @@ class StreamJoin(WindowOperator, RowOperator):
         return self.late is not None
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        made = self._made_ready()
+        rows = self._rows_of_ready()
         if time == -inf or (time == inf and self.late is None):
-            return made  # what has no limit may have partners in the next run
+            return rows  # what has no limit may have partners in the next run
         over = self._over(time)
         keys = {place: [key_at(place, entry) for entry in over[place]] for place in over}
         self.store.fetch(chain.from_iterable(keys.values()))
@@ -416,7 +416,7 @@ class StreamJoin(WindowOperator, RowOperator):
                     continue
                 times.append(time_of(at))
                 if emits and not had_partner:
-                    made += self.last_rows(place, self._key_of(place[0], own_key), at, values)
+                    rows += self.last_rows(place, self._key_of(place[0], own_key), at, values)
                 removed[key] = None
             if times:
                 self._latest = highest([self._latest, _time_after(highest(times))])
@@ -425,7 +425,7 @@ class StreamJoin(WindowOperator, RowOperator):
         if removed and self.late is not None:
             # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
-        return made
+        return rows
 
     def last_rows(
         self, place: Place, own_key: Sequence[Any], at: Any, values: Any
@@ -451,16 +451,16 @@ class StreamJoin(WindowOperator, RowOperator):
             del order[first:last]
         return over
 
-    def _made_ready(self) -> list[Sequence[Any]]:
+    def _rows_of_ready(self) -> list[Sequence[Any]]:
         """The rows of the records of a semi join that have a partner now."""
         keys: list[Any] = [*self._ready]
         self._ready = {}
-        made = list[Sequence[Any]]()
+        rows = list[Sequence[Any]]()
         for key, (_, values, _, *own_key) in zip(keys, self.store.get_all(keys), strict=True):
             first = self._key_of(key[1], own_key)
-            made.append(self._row(first, LEFT, values, ()))
+            rows.append(self._row(first, LEFT, values, ()))
         self.store.put_stored(dict.fromkeys(keys))
-        return made
+        return rows
 
     # ---- partners --------------------------------------------------------------------------------
 

@@ -258,7 +258,7 @@ def end_field(stream: AnyStream, name: str) -> bool:
     """Whether a field of a stream has the ends of windows upstream: it has the name of their field,
     and no other record upstream has a field of that name."""
     components, seen = stream.topology.component, set[str]()
-    waiting, found = [(stream.component, stream.id)], False
+    waiting, is_end = [(stream.component, stream.id)], False
     while waiting:
         id, stream_id = waiting.pop()
         source = components(id)
@@ -272,13 +272,13 @@ def end_field(stream: AnyStream, name: str) -> bool:
             operator = None if window is None else window.operator
             if isinstance(operator, PaneWindows | SessionWindows):
                 if name == operator.out.fields[operator.width]:
-                    found = True
+                    is_end = True
                 elif name in operator.out.fields:
                     return False
             else:
                 reads = source.inputs[: None if operator is None else operator.passes]
                 waiting += [(read.source, read.stream) for read in reads]
-    return found
+    return is_end
 
 
 def check_time(
