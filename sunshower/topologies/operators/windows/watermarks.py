@@ -268,7 +268,7 @@ class PartitionTimes:
     @property
     def silent_s(self) -> float:
         """For how long no partition has had a record, as of their last fetches."""
-        silent = (one.fetched_s - one.quiet_s for one in self._times.values())
+        silent = (part.fetched_s - part.quiet_s for part in self._times.values())
         return 0.0 if self._left else min(silent, default=inf)
 
     def only_ahead(self, now: float) -> Mapping[int, float]:
@@ -403,9 +403,9 @@ class ReachedTime:
         """If all sources are idle that have not ended: a watermark that this task had sent, and
         that was processed, before the last empty fetches. None: one is not idle, or all ended."""
         running = [source for source in self._known.values() if not source.mark.ended]
-        if not running or not self.is_complete or not all(one.mark.idle for one in running):
+        if not running or not self.is_complete or not all(source.mark.idle for source in running):
             return None
-        return min(one.noted.get(one.mark.fetched, (-inf, 0))[1] for one in running)
+        return min(source.noted.get(source.mark.fetched, (-inf, 0))[1] for source in running)
 
     def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`

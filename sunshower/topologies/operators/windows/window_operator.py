@@ -188,12 +188,12 @@ class WindowOperator(Gathering):
 
     @property
     def has_open(self) -> bool:
-        """Whether it has something of which a later watermark makes rows."""
+        """Whether it keeps what a later watermark, or a later record, may make rows of."""
         return True
 
     @property
     def passes(self) -> int | None:
-        """Of how many inputs, from the first, it emits records or fields; None: of all."""
+        """How many of its inputs, from the first, its records have fields of; None: all."""
         return None
 
     @property
