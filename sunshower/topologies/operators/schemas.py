@@ -82,11 +82,9 @@ def check_choice(function: Any, reads: Schema, where: str) -> None:
 
 
 def check_reader(function: Any, reads: Schema, where: str) -> None:
-    """Raise TopologyError unless it is a plain function of one record; RecordMismatch, unless of a
-    record of `reads`."""
+    """Raise TopologyError unless it is a function of one record; RecordMismatch, unless of a record
+    of `reads`."""
     (first, *_), _ = _one_record(function, where)
-    if limits_of(function):
-        raise TopologyError(f"{where}: {name_of(function)} is asynchronous; give a plain function")
     try:
         signature(function).bind(object())
     except ValueError:  # a builtin without a readable signature
@@ -94,6 +92,13 @@ def check_reader(function: Any, reads: Schema, where: str) -> None:
     except TypeError:
         raise TopologyError(f"{where}: {name_of(function)} must take exactly one record") from None
     _check_reads(first, reads, where)
+
+
+def check_plain_reader(function: Any, reads: Schema, where: str) -> None:
+    """As check_reader, and raise TopologyError for an asynchronous function."""
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name_of(function)} is asynchronous; give a plain function")
+    check_reader(function, reads, where)
 
 
 def state_code_returns(function: Any, reads: Schema, where: str) -> Any:

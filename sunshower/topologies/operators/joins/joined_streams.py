@@ -14,7 +14,7 @@ from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJo
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import (
     check_how,
-    check_reader,
+    check_plain_reader,
     joined_keys,
     joined_schema,
     rest_of,
@@ -169,7 +169,7 @@ def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) ->
             "the state grows with the streams"
         )
     if callable(within):
-        check_reader(within, left.schema, f"{where}, within")
+        check_plain_reader(within, left.schema, f"{where}, within")
         return Interval()
     pair = within if isinstance(within, tuple | list) and len(within) == 2 else (within, within)
     for length in pair:

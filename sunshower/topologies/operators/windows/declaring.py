@@ -17,7 +17,7 @@ from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.schemas import bound_aggregators, check_reader
+from sunshower.topologies.operators.schemas import bound_aggregators, check_plain_reader
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
@@ -336,7 +336,7 @@ def _with_times(
             if isinstance(own, str):
                 _check_field(rows, schema, field._replace(name=own), where)
             elif own is not None:
-                check_reader(own, schema, f"{where}: event_time of spout {spout.id!r}")
+                check_plain_reader(own, schema, f"{where}: event_time of spout {spout.id!r}")
             code = spout.implementation if own is None else spout
             check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
