@@ -46,6 +46,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
 )
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.patterns import Match, Skip, Step
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     EventOrder,
@@ -53,6 +54,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
     OrderSettings,
     ProcessSettings,
     event_order,
+    matches_of,
     process_of,
 )
 from sunshower.topologies.operators.port import Operator
@@ -550,6 +552,29 @@ class OrderedRecords(Generic[R_co]):
         given: ProcessSettings = settings  # type: ignore[assignment]
         rows = process_of(stream, by, function, on_timer, fields, given, self._order)
         return OrderedRows.of_rows(stream.topology, rows, "process")
+
+    def match(
+        self,
+        *steps: Step[R_co],
+        within: float,
+        select: Callable[[Match[R_co]], Out],
+        skip: Skip = "past_last",
+        fields: Columns | None = None,
+        **settings: Unpack[TotalsSettings],
+    ) -> OrderedRows[Out, R_co]:
+        """What `select` makes of each match of a pattern in the records of a key: of the records of
+        each step, by its name. The last record of a match is less than `within` after its first, in
+        the unit of the event time; seconds of a datetime.
+
+        Each record begins at most one match, and a record goes to the first step that it fits. The
+        next match begins behind the last record of this one, so no two have a record in common; or
+        `skip="to_last"`: at its last record; "to_next": behind its first record. Settings:
+        TotalsSettings.
+        """
+        stream, by = self._grouped._grouped()
+        pattern = steps, within, skip
+        rows = matches_of(stream, by, self._order, pattern, select, fields, settings)
+        return OrderedRows.of_rows(stream.topology, rows, "match")
 
 
 class Grouped(GroupedStream, Generic[R_co]):

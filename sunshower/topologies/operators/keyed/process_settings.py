@@ -15,11 +15,18 @@ from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, Key
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 from sunshower.topologies.operators.keyed.long_values import may_be_long
-from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
+from sunshower.topologies.operators.keyed.patterns import FindMatches, Pattern
+from sunshower.topologies.operators.schemas import (
+    check_equal,
+    code_name,
+    keyed_schema,
+    match_schema,
+)
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
     StageRows,
+    TotalsSettings,
     begin_stage,
     free_id,
     location,
@@ -158,6 +165,31 @@ def process_of(
         where=where,
         order=order,
     )
+    rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
+    return rows.stage.process_by(operator)
+
+
+def matches_of(
+    stream: AnyStream,
+    by: Sequence[str],
+    order: EventOrder,
+    pattern: tuple[Sequence[Any], Any, Any],
+    select: Any,
+    fields: Columns | None,
+    settings: TotalsSettings,
+) -> StageRows[RecordStage]:
+    """Declare the matches of a pattern, of its (steps, within, skip). Returns what `select` makes
+    of them. Raises as process_of."""
+    where = location(stream, by, "match")
+    check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
+    checked = Pattern(*pattern, where)
+    reads, makes = stream.schema, match_schema(select, fields, where)
+    id = free_id(stream.topology, settings, "match", where)
+    classes = (*reads.classes, *makes.classes)
+    store = KeyedStore(settings.get("state"), id, where, classes)
+    find = FindMatches(checked, reads, select)
+    about: Any = {"hold": checked.within, "steps": [step.shape for step in checked.steps]}
+    operator = ordered(find, find.on_timer, by, reads, makes, store, order, **about)
     rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
     return rows.stage.process_by(operator)
 
