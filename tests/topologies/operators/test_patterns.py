@@ -75,7 +75,7 @@ class PlainMatcher:
         if not self.may_become(text + LABELS[place]):
             return False
         arguments = [self.match(text, begin)] if step.reads_match else []
-        return bool(step.fits(event, *arguments))  # type: ignore[call-arg]
+        return bool(step.fits(event, *arguments))
 
     def match(self, text: str, begin: int) -> Match[Event]:
         return {

@@ -110,14 +110,14 @@ class Step(Generic[R_contra]):
 def _reads_match(fits: Any, where: str) -> bool:
     """Whether a condition looks at the match so far. Raises TopologyError."""
     if callable(fits) and not limits_of(fits):
-        for arguments in ((object(),), (object(), {})):
+        for count in (1, 2):
             try:
-                signature(fits).bind(*arguments)
+                signature(fits).bind(*[object()] * count)
             except TypeError:
                 continue
             except ValueError:  # a builtin without a readable signature
                 return False
-            return len(arguments) > 1
+            return count > 1
     raise TopologyError(
         f"{where}: {name_of(fits)} is no plain function of a record, or of a record and the match "
         "so far, as in lambda bid, match: bid.price < match['first'][0].price"
@@ -284,8 +284,8 @@ class Attempts:
 
     def _fits(self, step: Step[Any], attempt: Attempt, record: Any) -> bool:
         if step.reads_match:
-            return bool(step.fits(record, self._match(attempt)))  # type: ignore[call-arg]
-        return bool(step.fits(record))  # type: ignore[call-arg]
+            return bool(step.fits(record, self._match(attempt)))
+        return bool(step.fits(record))
 
     def _next_steps(self, attempt: Attempt) -> Iterator[int]:
         taken = len(attempt.taken[-1]) if attempt.taken else 0
@@ -347,7 +347,7 @@ class FindMatches:
         matches = change(attempts)
         state.timer, state.value = attempts.deadline, None
         if attempts.rows:
-            records = self.reads.rows([*attempts.records.values()])
-            items = [[n, [*row]] for n, row in zip(attempts.records, records, strict=True)]
+            of_records = self.reads.rows([*attempts.records.values()])
+            items = [[n, [*row]] for n, row in zip(attempts.records, of_records, strict=True)]
             state.value = [attempts.next_number, items, attempts.rows]
         return [self.select(match) for match in matches]

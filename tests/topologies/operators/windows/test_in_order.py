@@ -190,7 +190,7 @@ def test_without_failures_each_record_is_handed_on_once(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
         run = cluster.submit(topology_of(seed).graph(), sample=1)
         assert run.wait(600)
-        wrote = {place: [*times.elements()] for place, times in written_values(run).items()}
+        wrote = {place: [*values.elements()] for place, values in written_values(run).items()}
     for user, times in times_of(seed).items():
         for number, at in enumerate(times, 1):
             assert wrote.pop((user, number)) == [at]
