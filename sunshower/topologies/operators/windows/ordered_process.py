@@ -16,12 +16,14 @@ The order is in memory: these entries in a heap, as those of timers in `DueTimes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import chain, count, islice
+from itertools import count, islice
 from math import inf
 from typing import Any
 
+from sunshower.records import key_of
+from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.states import TIME, TIMER, WAITING, Key, check_key, is_own
 from sunshower.topologies.operators.windows.event_times import (
     Time,
@@ -69,8 +71,9 @@ class OrderedProcess(TimedProcess):
             yield row
             return
         self.late_records.in_time = True
-        entry = (WAITING, key, self._next)
-        self.store.put(entry, [time, *self.reads.rows([row])[0]])
+        entry = key_of((WAITING, key, self._next))
+        values = self.store.convert([time, *self.reads.rows([row])[0]])
+        self.store.put_stored({entry: values})
         self._added.append((time, self._next, entry))
         self._next += 1
 
@@ -86,6 +89,17 @@ class OrderedProcess(TimedProcess):
         self.store.discard()
         self._added.clear()
         self._late_now.clear()
+
+    def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
+        return super().needed(keys) if self.has_timers else keys
+
+    def keep(
+        self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None
+    ) -> None:
+        if self.has_timers:
+            super().keep(key, state, give_back)
+        else:
+            KeyedProcess.keep(self, key, state, give_back)
 
     # ---- watermarks ------------------------------------------------------------------------------
 
@@ -126,13 +140,14 @@ class OrderedProcess(TimedProcess):
         is_changed = self._due.first < inf and not is_before(time, self._due.first)
         while entries := [*islice(self._taken(time), _AT_ONCE)]:
             is_changed = True
-            keys = [entry[1] for _, entry in entries]
-            self.store.fetch(chain(self.needed(keys), (entry for _, entry in entries)))
-            for at, entry in entries:
+            stored = self.store.get_all(entries)
+            self.store.put_stored(dict.fromkeys(entries))
+            self.store.fetch(self.needed(entry[1] for entry in entries))
+            for at, *values in stored:
                 if not is_before(at, self._due.first):
                     made += super().end(before, at)
-                made += self._process(at, entry)
-            self._latest = highest([self._latest, time_after(entries[-1][0])])
+                made += self._process(at, values)
+            self._latest = highest([self._latest, time_after(at)])
         made += super().end(before, time)
         if is_changed:  # who comes now is late, also after a restart
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
@@ -141,15 +156,13 @@ class OrderedProcess(TimedProcess):
     def _wait(self, time: Time, number: int, entry: Key) -> None:
         heappush(self._waiting, (time, number, next(self._ties), entry))
 
-    def _taken(self, time: Time) -> Iterator[tuple[Time, Any]]:
+    def _taken(self, time: Time) -> Iterator[Any]:
         """Take the records before a time, in their order; inf: all."""
         while self._waiting and (time == inf or is_before(self._waiting[0][0], time)):
-            at, _, _, entry = heappop(self._waiting)
-            yield at, entry
+            yield heappop(self._waiting)[3]
 
-    def _process(self, at: Time, entry: Any) -> Iterable[Sequence[Any]]:
-        (record,) = self.reads.build([self.store.get(entry)[1:]])
-        self.store.remove(entry)
+    def _process(self, at: Time, values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        (record,) = self.reads.build([values])
         key = self._key(record)
         give = self._outside.giver(record) if self.store.long else None
         timer = self.store.get((TIMER, key)) if self.has_timers else None

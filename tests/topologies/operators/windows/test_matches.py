@@ -27,6 +27,7 @@ from sunshower.config import Internals
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.runtime.plan import Layout
 from sunshower.state import MemoryState, SqliteState
+from sunshower.topologies.operators.state_shapes import states_of
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 from tests.seeds import seeds
 from tests.topologies.operators.test_keyed_process import Kept
@@ -217,6 +218,23 @@ def test_no_match_is_missing_or_wrong_although_workers_die(
             if last - first < WITHIN:
                 expected.add((key, first, last))
     assert made == expected
+
+
+# ---- upgrades ------------------------------------------------------------------------------------
+
+
+def shape(*steps: Step[Login], within: float = 60) -> Any:
+    topology = Topology("logins")
+    source = topology.spout("logins", Records([*logins("-")], type=Login))
+    source.group_by("user").in_order("at").match(*steps, within=within, select=alarm)
+    return states_of(topology.graph().components["match"])["match"]
+
+
+def test_a_state_continues_only_with_the_same_steps() -> None:
+    same = Step[Login]("failed", lambda login: login.at > 3, times=3)  # a condition may change
+    assert shape(THREE).differences(shape(same)) == []
+    assert shape(THREE).differences(shape(Step("failed", failed, times=4))) == ["operator"]
+    assert shape(THREE).differences(shape(THREE, within=61)) == ["operator"]
 
 
 # ---- declarations --------------------------------------------------------------------------------
