@@ -175,8 +175,8 @@ def test_each_change_has_one_number_whatever_fails(seed: int) -> None:
     run = run_with_faults(seed, topology_of(seed))
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for (user, number), times in written_values(run).items():
-        assert len(times) == 1, f"seed {seed}: {user} {number}"
-        (found[user][number],) = times
+        assert len(values) == 1, f"seed {seed}: {user} {number}"
+        (found[user][number],) = values
     for user, times in times_of(seed).items():
         numbers = found[user]
         assert sorted(numbers) == [*range(1, len(numbers) + 1)], f"seed {seed}"
