@@ -112,7 +112,7 @@ class PartitionedFiles:
         are_ends = end_field(stream, time.name)
         writer = _Writer(self, stream.schema, are_ends=are_ends)
         notes: Stream[Any] = stream.local_or_shuffle().bolt(
-            self.name, writer, self.parallelism, (_PARTITION, time.name, _END)
+            self.name, writer, self.parallelism, fields=(_PARTITION, time.name, _END)
         )
         completion = _Completion(self.place)
         return notes.group_by(_PARTITION).process(

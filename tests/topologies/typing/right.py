@@ -26,7 +26,7 @@ from sunshower import (
     asynchronous,
     batch,
 )
-from sunshower.topologies.streams import Stream, WindowRows
+from sunshower.topologies.streams import ConnectedRecords, Stream, WindowRows
 
 
 class Word(NamedTuple):
@@ -155,6 +155,15 @@ def declare(path: str) -> Topology:
     assert_type(topology.spout("few", Records([Word("a")], type=Word)), Stream[Word])
     assert watched.component == "look"
     return topology
+
+
+def connected(lines: Stream[Line], words: Stream[Word]) -> None:
+    def both(record: Word | Line, seen: KeyState[int]) -> Iterator[Total]:
+        yield Total(record.word if isinstance(record, Word) else record.text, 1)
+
+    grouped = words.group_by("word").connect(lines.group_by("text"))
+    assert_type(grouped, ConnectedRecords[Word | Line])
+    assert_type(grouped.process(both, event_time=["word", "text"]), Stream[Total])
 
 
 def joins(lines: Stream[Line], words: Stream[Word], totals: Stream[Total]) -> None:

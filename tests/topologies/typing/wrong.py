@@ -83,6 +83,8 @@ def declare(path: str) -> None:
     words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
     words.group_by("word").process(split)  # wrong: it takes no state
     words.process(numbered)  # wrong: no group
+    both = words.group_by("word").connect(lines.group_by("text"))
+    both.process(numbered)  # wrong: it reads Word, one stream has Line
     words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
