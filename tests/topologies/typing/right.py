@@ -167,7 +167,7 @@ def connected(lines: Stream[Line], words: Stream[Word]) -> None:
 
 
 def joins(lines: Stream[Line], words: Stream[Word], totals: Stream[Total]) -> None:
-    semi = words.join(lines, "word", other_on="text", how="semi", keep=None)
+    semi = words.join(lines, "word", other_on="text", how="semi", keep_s=None)
     assert_type(semi, WindowRows[Word])
     near = totals.join(totals, "word", within=lambda total: (1, total.times), fields=Total)
     assert_type(near, WindowRows[Total])

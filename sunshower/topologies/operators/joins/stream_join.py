@@ -137,6 +137,12 @@ class JoinInput(RowOperator):
                 f"the record's own event time, {time!r}: these may be gone already. Begin at the "
                 "event time or later, or give within=(before, after)"
             )
+        if is_before(times[2], times[1]):
+            raise BadEmit(
+                f"within: the function of the join says that partners end at {last!r}, before they "
+                f"begin, at {first!r}, so there can be none. Return (from, to), the later time "
+                "last, or filter such records out before"
+            )
         return times
 
 
@@ -525,7 +531,7 @@ class StreamJoin(WindowOperator, RowOperator):
         if not self.bounds.fits(side, time):
             raise StateMismatch(
                 f"join {self.store.name!r}: its state was stored by a join with other bounds "
-                "(within= as a number or a pair, as a function, or keep=): give the join another "
+                "(within= as a number or a pair, as a function, or keep_s=): give the join another "
                 "name=, or the bounds that it had"
             )
         reach, position = self.bounds.position(side, time)
