@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
+from sunshower.arguments import FLAG, Instance, check_names
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
@@ -726,11 +726,6 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         if (lineage := self.lineage) is not None:
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
-
-    def apply(self, assembly: Callable[[Self], T]) -> T:
-        """Return `assembly(self)`: for a part of a program that has its own name."""
-        FUNCTION.check(self._where("apply"), assembly, TopologyError)
-        return assembly(self)
 
     def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in the tasks that have the state of their group; without groups it is one."""
