@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
 from sunshower import Spout, Stream, Topology
@@ -14,24 +15,29 @@ LATE = DISORDER
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a query reads, and the number of tasks that it uses for each keyed operator."""
+    """What a query reads, and the settings of its keyed operators."""
 
     topology: Topology
     persons: Stream[Person]
     auctions: Stream[Auction]
     bids: Stream[Bid]
-    tasks: int
+    keyed: dict[str, Any]
 
 
-def declare(topology: Topology, source: Spout[Event], sources: int, tasks: int) -> Inputs:
-    """Declare a spout of events with `sources` tasks, and its three streams."""
+def declare(
+    topology: Topology, source: Spout[Event], sources: int, tasks: int, state: Any = None
+) -> Inputs:
+    """Declare a spout of events with `sources` tasks, and its three streams.
+
+    `state`: where the operators of the queries store theirs; None: in memory.
+    """
     events = topology.spout("events", source, parallelism=sources)
     return Inputs(
         topology,
         events.flat_map(persons),
         events.flat_map(auctions),
         events.flat_map(bids),
-        tasks,
+        {"parallelism": tasks, "state": state},
     )
 
 

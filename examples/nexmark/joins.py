@@ -64,7 +64,7 @@ def q3(inputs: Inputs) -> Stream[Any]:
     auctions = inputs.auctions.filter(is_category_10).project("seller", "id")
     persons = inputs.persons.filter(lambda person: person.state in ("OR", "ID", "CA"))
     local = persons.project("id", "name", "city", "state")
-    settings = {"keep": None, "parallelism": inputs.tasks}
+    settings = {"keep": None, "name": "sellers", **inputs.keyed}
     names = ["seller", "auction", "name", "city", "state"]
     sellers = auctions.join(local, "seller", other_on="id", fields=names, **settings)
     return sellers.project("name", "city", "state", "auction")
@@ -75,16 +75,16 @@ def q4(inputs: Inputs) -> Stream[Any]:
     closing = (
         offers(inputs)
         .group_by("id", "category")
-        .aggregate(max_("price"), fields=Price, name="closing", parallelism=inputs.tasks)
+        .aggregate(max_("price"), fields=Price, name="closing", **inputs.keyed)
     )
     means = closing.group_by("category")
-    return means.aggregate(average("price"), name="mean", parallelism=inputs.tasks)
+    return means.aggregate(average("price"), name="mean", **inputs.keyed)
 
 
 def q6(inputs: Inputs) -> Stream[Any]:
     """The mean price of the last ten auctions of each seller."""
     sales = winning(inputs).group_by("seller")
-    newest = sales.aggregate(top(10, by=["bid_at", "id"]), fields=Sales, parallelism=inputs.tasks)
+    newest = sales.aggregate(top(10, by=["bid_at", "id"]), fields=Sales, **inputs.keyed)
     return newest.map(mean_price)
 
 
@@ -106,7 +106,7 @@ def q20(inputs: Inputs) -> Stream[Any]:
     """All bids for auctions of category 10, with the auction."""
     auctions = inputs.auctions.filter(is_category_10)
     names = [*Bid._fields, *(f"auction_{name}" for name in Auction._fields[1:])]
-    settings = {"keep": None, "parallelism": inputs.tasks}
+    settings = {"keep": None, "name": "expanded", **inputs.keyed}
     return inputs.bids.join(auctions, "auction", other_on="id", fields=names, **settings)
 
 
@@ -115,7 +115,7 @@ def q23(inputs: Inputs) -> Stream[Any]:
     bids = inputs.bids.project("bidder", "price", "channel", "url")
     persons = inputs.persons.project("id", "name", "email", "card", "city", "state")
     auctions = inputs.auctions.project("seller", "id", "item", "category")
-    settings = {"keep": None, "parallelism": inputs.tasks}
+    settings = {"keep": None, **inputs.keyed}
     with_person = bids.join(persons, "bidder", other_on="id", name="with-person", **settings)
     return with_person.join(auctions, "bidder", other_on="seller", name="with-auction", **settings)
 
@@ -131,7 +131,8 @@ def offers(inputs: Inputs) -> Stream[Offer]:
         field="at",
         late=LATE,
         fields=[*Auction._fields, "bidder", "price", "bid_at"],
-        parallelism=inputs.tasks,
+        name="offers",
+        **inputs.keyed,
     ).project(*Offer._fields)
 
 
@@ -139,9 +140,7 @@ def winning(inputs: Inputs) -> Stream[Offer]:
     highest = (
         offers(inputs)
         .group_by("id")
-        .aggregate(
-            top(1, by="price", ties=True), fields=Offers, name="winning", parallelism=inputs.tasks
-        )
+        .aggregate(top(1, by="price", ties=True), fields=Offers, name="winning", **inputs.keyed)
     )
     return highest.map(earliest)
 

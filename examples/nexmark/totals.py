@@ -52,13 +52,13 @@ class Rank(NamedTuple):
 
 def q15(inputs: Inputs) -> Stream[Any]:
     """Of each day the bids, bidders and auctions, by three ranges of prices."""
-    return by_day(inputs).group_by("day").aggregate(*by_range(), parallelism=inputs.tasks)
+    return by_day(inputs).group_by("day").aggregate(*by_range(), **inputs.keyed)
 
 
 def q16(inputs: Inputs) -> Stream[Any]:
     """The same of each channel and day, and the last minute with a bid."""
     channels = by_day(inputs).group_by("channel", "day")
-    return channels.aggregate(max_("minute"), *by_range(), parallelism=inputs.tasks)
+    return channels.aggregate(max_("minute"), *by_range(), **inputs.keyed)
 
 
 def q17(inputs: Inputs) -> Stream[Any]:
@@ -73,7 +73,7 @@ def q17(inputs: Inputs) -> Stream[Any]:
             max_("price"),
             average("price"),
             sum_("price"),
-            parallelism=inputs.tasks,
+            **inputs.keyed,
         )
     )
 
@@ -82,13 +82,13 @@ def q18(inputs: Inputs) -> Stream[Any]:
     """The last bid of each bidder for each auction."""
     bids = inputs.bids.group_by("bidder", "auction")
     newest = last("price", "channel", "url", "at", "extra", by="at")
-    return bids.aggregate(newest, fields=Last, parallelism=inputs.tasks)
+    return bids.aggregate(newest, fields=Last, **inputs.keyed)
 
 
 def q19(inputs: Inputs) -> Stream[Any]:
     """The ten highest bids for each auction."""
     best = inputs.bids.group_by("auction").aggregate(
-        top(10, by="price"), fields=Best, parallelism=inputs.tasks
+        top(10, by="price"), fields=Best, **inputs.keyed
     )
     return best.flat_map(ranks)
 

@@ -37,26 +37,35 @@ def q5(inputs: Inputs) -> Stream[Any]:
     """Every two seconds the auctions with the most bids in the last ten."""
     last_ten = sliding(seconds=10 * SECOND, every=2 * SECOND, field="at", late=LATE)
     counts = inputs.bids.group_by("auction").window(
-        last_ten, count(), fields=Hot, name="counts", parallelism=inputs.tasks
+        last_ten, count(), fields=Hot, name="counts", **inputs.keyed
     )
     ended = tumbling(seconds=2 * SECOND, field="window")
-    return counts.window(ended, top(1, by="bids", ties=True), fields=Hottest).flat_map(hot)
+    hottest = counts.window(
+        ended,
+        top(1, by="bids", ties=True),
+        fields=Hottest,
+        name="hottest",
+        state=inputs.keyed["state"],
+    )
+    return hottest.flat_map(hot)
 
 
 def q7(inputs: Inputs) -> Stream[Any]:
     """The highest bids of each ten seconds."""
-    highest = inputs.bids.window(ten_seconds(), top(1, by="price", ties=True), fields=Highest)
+    best = top(1, by="price", ties=True)
+    highest = inputs.bids.window(
+        ten_seconds(), best, fields=Highest, name="highest", state=inputs.keyed["state"]
+    )
     return highest.flat_map(high)
 
 
 def q8(inputs: Inputs) -> Stream[Any]:
     """The persons that have put up an auction in the ten seconds in which they are new."""
-    settings = {"parallelism": inputs.tasks}
     new = inputs.persons.group_by("id", "name").window(
-        ten_seconds(), count(), name="new", **settings
+        ten_seconds(), count(), name="new", **inputs.keyed
     )
     selling = inputs.auctions.group_by("seller").window(
-        ten_seconds(), count(), name="selling", **settings
+        ten_seconds(), count(), name="selling", **inputs.keyed
     )
     active = new.join(
         selling,
@@ -65,7 +74,8 @@ def q8(inputs: Inputs) -> Stream[Any]:
         within=0,
         field="window",
         how="semi",
-        **settings,
+        name="active",
+        **inputs.keyed,
     )
     return active.project("id", "name", "window")
 
@@ -73,13 +83,13 @@ def q8(inputs: Inputs) -> Stream[Any]:
 def q11(inputs: Inputs) -> Stream[Any]:
     """The bids of each session of a bidder, which ends after ten seconds without a bid."""
     session = sessions(gap=10 * SECOND, field="at", late=LATE)
-    return inputs.bids.group_by("bidder").window(session, count(), parallelism=inputs.tasks)
+    return inputs.bids.group_by("bidder").window(session, count(), name="sessions", **inputs.keyed)
 
 
 def q12(inputs: Inputs) -> Stream[Any]:
     """The bids of each bidder in ten seconds of the clock."""
     by_clock = tumbling(seconds=10)
-    return inputs.bids.group_by("bidder").window(by_clock, count(), parallelism=inputs.tasks)
+    return inputs.bids.group_by("bidder").window(by_clock, count(), name="by-clock", **inputs.keyed)
 
 
 def ten_seconds() -> Any:

@@ -161,7 +161,11 @@ def ranges(bids: Sequence[Bid]) -> list[list[Bid]]:
 
 def statistics(bids: Sequence[Bid]) -> Iterator[int]:
     for some in (bids, *ranges(bids)):
-        yield from (len(some), len({bid.bidder for bid in some}), len({bid.auction for bid in some}))
+        yield from (
+            len(some),
+            len({bid.bidder for bid in some}),
+            len({bid.auction for bid in some}),
+        )
 
 
 def grouped(events: Sorted, *key: Callable[[Bid], Any]) -> dict[Row, list[Bid]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -90,7 +89,9 @@ def test_the_events_of_a_seed_are_the_same_and_come_with_bounded_disorder() -> N
     assert 0 < max(behind) <= DISORDER
     assert {event.at for event in made} == {BEGIN + 1_000 * n // RATE for n in range(COUNT)}
     kinds = (Person, Auction, Bid)
-    count = {kind: sum(isinstance(part, kind) for event in made for part in event) for kind in kinds}
+    count = {
+        kind: sum(isinstance(part, kind) for event in made for part in event) for kind in kinds
+    }
     assert count == {Person: COUNT // 50, Auction: COUNT // 50 * 3, Bid: COUNT // 50 * 46}
 
 
