@@ -19,8 +19,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1, help="of each keyed operator")
     options = parser.parse_args()
     topology = Topology(options.query)
-    source = Nexmark(options.events, options.seed, options.rate)
-    rows = QUERIES[options.query](declare(topology, source, sources=1, tasks=options.tasks))
+    events = topology.spout("events", Nexmark(options.events, options.seed, options.rate))
+    rows = QUERIES[options.query](declare(topology, events, options.tasks))
     rows.shuffle().bolt("print", Stdout())
     run_inline(topology.graph())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
-from sunshower import Spout, Stream, Topology
+from sunshower import Stream, Topology
 
 SECOND = 1_000
 LATE = DISORDER
@@ -24,14 +24,8 @@ class Inputs:
     keyed: dict[str, Any]
 
 
-def declare(
-    topology: Topology, source: Spout[Event], sources: int, tasks: int, state: Any = None
-) -> Inputs:
-    """Declare a spout of events with `sources` tasks, and its three streams.
-
-    `state`: where the operators of the queries store theirs; None: in memory.
-    """
-    events = topology.spout("events", source, parallelism=sources)
+def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:
+    """The three streams of `events`, and the tasks and the state of each keyed operator."""
     return Inputs(
         topology,
         events.flat_map(persons),

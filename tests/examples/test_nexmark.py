@@ -45,8 +45,8 @@ def expected(name: str, seed: int) -> Counter[Row]:
 
 def declared(name: str, seed: int, tasks: int) -> Topology:
     topology = Topology(name)
-    inputs = declare(topology, Nexmark(COUNT, seed, RATE), sources=2, tasks=tasks)
-    QUERIES[name](inputs).shuffle().bolt("rows", Rows)
+    events = topology.spout("events", Nexmark(COUNT, seed, RATE), parallelism=2)
+    QUERIES[name](declare(topology, events, tasks)).shuffle().bolt("rows", Rows)
     return topology
 
 

@@ -44,7 +44,7 @@ class Held(Nexmark):
 def test_no_row_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_path: Path) -> None:
     topology, gate = Topology("nexmark", workers=3), tmp_path / "gate"
     state = SqliteState(tmp_path / "states.db")
-    inputs = declare(topology, Held(gate), sources=2, tasks=2, state=state)
+    inputs = declare(topology, topology.spout("events", Held(gate), parallelism=2), 2, state)
     for name in NAMES:
         rows = QUERIES[name](inputs)
         rows.shuffle().bolt(f"store-{name}", JsonLines(tmp_path / f"{name}.jsonl"))
