@@ -12,7 +12,7 @@ machine rests and measures anew after it.
 Only the bottleneck grows: the last component of a path that is busy, whose inputs wait or whose
 source falls behind, and whose outputs do not. How many tasks and workers it gets follows from the
 load of the busiest worker that the next plan would have: a worker runs its tasks in one thread.
-Decision 31 has the reasons. Flink: the autoscaler of its Kubernetes operator.
+Decision 33 has the reasons. Flink: the autoscaler of its Kubernetes operator.
 """
 
 from __future__ import annotations
