@@ -241,6 +241,33 @@ def test_a_hand_that_packs_what_was_alone_stays_within_the_bounds() -> None:
         assert len(run.plan.workers) == 3
 
 
+def test_a_layout_is_that_of_the_submission_or_a_hand_within_the_bounds_too() -> None:
+    """As many workers as tasks are within these bounds in both layouts."""
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(program(Source(0.1), between(1, 20), 2).graph(), Layout.ISOLATE)
+        run.rebalance(tasks={"slow": 3}, wait_s=1.0)
+        assert len(run.plan.workers) == 5, "each task has its own"
+        run.rebalance(layout=Layout.PACK, wait_s=1.0)
+        run.rebalance(tasks={"slow": 4}, wait_s=1.0)
+        assert len(run.plan.workers) == 4, "the acker is beside the source"
+        run.rebalance(layout=Layout.ISOLATE, wait_s=1.0)
+        run.kill_master()
+        run.rebalance(tasks={"slow": 3}, wait_s=1.0)
+        run.upgrade(program(Source(0.1), between(1, 20), 3).graph(), wait_s=1.0)
+        run.rebalance(tasks={"slow": 4}, wait_s=1.0)
+        assert len(run.plan.workers) == 6
+
+
+def test_a_hand_whose_change_is_cancelled_stops_no_scaling() -> None:
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(Source(0.6), most=6).graph())
+        run.rebalance(tasks={"slow": 2}, wait_s=60.0, waits=False)
+        stored = run._master.core.stored
+        assert stored.held == ["slow"]
+        run.drain()
+        assert stored.held == []
+
+
 def test_new_code_with_fixed_numbers_forgets_what_a_hand_has_set() -> None:
     source = Source(1.6, step_s=1_000.0)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:

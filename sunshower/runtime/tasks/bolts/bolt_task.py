@@ -462,8 +462,8 @@ class BoltTask(Supervised):
         return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
 
     def _call_flush(self) -> None:
-        """Call the bolt's `flush` and measure it: it keeps the task busy, and says nothing about the
-        time of a record. Raises what user code raises."""
+        """Call the bolt's `flush` and measure it: it keeps the task busy, but says nothing about
+        the time of a record. Raises what user code raises."""
         before = self.clock.now()
         try:
             self.bolt.flush()
