@@ -418,10 +418,10 @@ class StateImport:
             self._fence(parts, parts_found)
             try:
                 for part in parts_found:
-                    removed = [*part.removed]
+                    null_keys = [*part.removed]
                     for step, changes in enumerate(part.changes, start=1):
-                        removed = [key for key in removed if key not in changes]
-                        mark = self._unready(part, step, removed)
+                        null_keys = [key for key in null_keys if key not in changes]
+                        mark = self._unready(part, step, null_keys)
                         self._write_part(parts, part.number, changes, mark)
                 for part in reversed(parts_found):  # all who open the state read the first one
                     self._write_part(parts, part.number, {}, part.ready)
