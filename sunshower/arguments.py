@@ -85,7 +85,7 @@ class Values(Rule):
         return " or ".join([*([self.what] if self.kind else []), *self.words])
 
     def allows(self, value: Any) -> bool:
-        if any(type(value) is type(one) and value == one for one in self.words.values()):
+        if any(type(value) is type(word) and value == word for word in self.words.values()):
             return True
         if not self._is_number(value):
             return False
@@ -200,11 +200,13 @@ def checked(
 
         @cache
         def all_rules() -> Mapping[str, Rule | None]:
-            hints = {one: function.__annotations__.get(one, Any) for one in parameters}
+            hints = {
+                parameter: function.__annotations__.get(parameter, Any) for parameter in parameters
+            }
             others = SimpleNamespace(__annotations__={**hints, **dict.fromkeys(rules, Any)})
-            defaults = {name: one.default for name, one in parameters.items()}
-            found = get_type_hints(others, function.__globals__)
-            return {**_of_annotations(found, defaults), **rules}
+            defaults = {name: parameter.default for name, parameter in parameters.items()}
+            resolved = get_type_hints(others, function.__globals__)
+            return {**_of_annotations(resolved, defaults), **rules}
 
         @wraps(function)
         def call(*positional: Any, **named: Any) -> Any:
@@ -301,7 +303,7 @@ def _rule_of(hint: Any) -> Rule | None:
     if kind in (Union, UnionType):
         return _rule_of_union(parts)
     if kind is Literal:
-        return Values(words={str(one): one for one in parts})
+        return Values(words={str(part): part for part in parts})
     if kind in (Any, object) or not isinstance(kind, type):  # such as a type variable
         return None
     if getattr(kind, "_is_protocol", False):
@@ -318,9 +320,9 @@ def _rule_of(hint: Any) -> Rule | None:
 
 
 def _rule_of_union(parts: Sequence[Any]) -> Rule | None:
-    some = [one for one in parts if one is not NoneType]
+    some = [part for part in parts if part is not NoneType]
     if len(some) == len(parts):
-        rules = [_rule_of(one) for one in parts]
+        rules = [_rule_of(part) for part in parts]
     else:
         rules = [_rule_of(reduce(or_, some)), NONE]
     known = [rule for rule in rules if rule is not None]
@@ -329,19 +331,19 @@ def _rule_of_union(parts: Sequence[Any]) -> Rule | None:
 
 @cache
 def _of_fields(kind: type[Any]) -> Mapping[str, Rule]:
-    hints, own = get_type_hints(kind), [one for one in fields(kind) if one.init]
-    defaults = {one.name: one.default for one in own}
-    return _of_annotations({one.name: hints[one.name] for one in own}, defaults)
+    hints, own = get_type_hints(kind), [field for field in fields(kind) if field.init]
+    defaults = {field.name: field.default for field in own}
+    return _of_annotations({field.name: hints[field.name] for field in own}, defaults)
 
 
 def _of_annotations(hints: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Rule]:
     """The rules of fields or parameters. An empty text is allowed where it is the default."""
-    found = {}
+    rules = {}
     for name, hint in hints.items():
         rule = TEXT if hint is str and defaults.get(name) == "" else _rule_of(hint)
         if name in defaults and rule is not None:
-            found[name] = rule
-    return found
+            rules[name] = rule
+    return rules
 
 
 def _with_article(name: str) -> str:

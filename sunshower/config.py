@@ -100,16 +100,16 @@ class Resources:
     @classmethod
     def total(cls, parts: Iterable[Resources]) -> Resources:
         """The sum of these. More than one GPU is a whole number, as Ray wants it."""
-        found: dict[str, float] = {}
+        amounts: dict[str, float] = {}
         for part in parts:
             for name, amount in part.amounts.items():
-                found[name] = round(found.get(name, 0.0) + amount, _STEPS)
-        gpus = found.pop("GPU", 0.0)
+                amounts[name] = round(amounts.get(name, 0.0) + amount, _STEPS)
+        gpus = amounts.pop("GPU", 0.0)
         return cls(
-            num_cpus=found.pop("CPU", 0.0),
+            num_cpus=amounts.pop("CPU", 0.0),
             num_gpus=gpus if gpus <= 1 else ceil(gpus),
-            memory=found.pop("memory", 0.0),
-            custom=found,
+            memory=amounts.pop("memory", 0.0),
+            custom=amounts,
         )
 
     def __str__(self) -> str:

@@ -87,13 +87,13 @@ def constructor_fields(record_type: type[Any]) -> dict[str, tuple[Any, bool]]:
     names = [name for name in declared if name in parameters]
     names += [name for name in parameters if name not in names]
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found: dict[str, tuple[Any, bool]] = {}
+    parameters_of: dict[str, tuple[Any, bool]] = {}
     for name in names:
         hint, parameter = hints.get(name, Any), parameters[name]
         if parameter.kind not in several:
             hint = hint.type if isinstance(hint, dataclasses.InitVar) else hint
-            found[name] = hint, parameter.default is not parameter.empty
-    return found
+            parameters_of[name] = hint, parameter.default is not parameter.empty
+    return parameters_of
 
 
 def check_made(record_type: Any) -> None:
@@ -113,27 +113,27 @@ def hints_of(record_type: type[Any]) -> dict[str, Any]:
     try:
         return get_type_hints(record_type, include_extras=True)
     except Exception:  # an annotation is any expression
-        found: dict[str, Any] = {}
+        hints: dict[str, Any] = {}
         for base in reversed(record_type.__mro__):
             names = vars(sys.modules.get(base.__module__, object))
             for name, written in inspect.get_annotations(base).items():
-                one = SimpleNamespace(__annotations__={name: written})
+                holder = SimpleNamespace(__annotations__={name: written})
                 try:
-                    found |= get_type_hints(one, dict(names), include_extras=True)
+                    hints |= get_type_hints(holder, dict(names), include_extras=True)
                 except Exception:
-                    found[name] = Any
-        return found
+                    hints[name] = Any
+        return hints
 
 
 def classes_in(annotation: Any, path: str) -> tuple[type[Any], ...]:
     """The Enums and record types that `annotation` names, at any depth. Raises RecordMismatch,
     naming `path`, for a type whose values cannot travel to another process."""
-    found: dict[type[Any], bool] = {}
-    _collect(annotation, path, found)
-    return tuple(kind for kind, is_declared in found.items() if is_declared)
+    classes: dict[type[Any], bool] = {}
+    _collect(annotation, path, classes)
+    return tuple(kind for kind, is_declared in classes.items() if is_declared)
 
 
-def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
+def _collect(annotation: Any, path: str, classes: dict[type[Any], bool]) -> None:
     """Add the classes in `annotation` to `found`; False: a TypedDict, which is a dict."""
     origin, args = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, NewType):
@@ -144,36 +144,36 @@ def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
         args = args[:1]
     elif isinstance(annotation, TypeVar):
         args = (annotation.__bound__ or Any, *annotation.__constraints__)
-    for one in args if origin not in _CODE else ():
-        _collect(one, path, found)
+    for inner in args if origin not in _CODE else ():
+        _collect(inner, path, classes)
     kind = annotation if origin is None else origin
-    if is_typeddict(kind) and kind not in found:
-        found[kind] = False
-        for name, one in hints_of(kind).items():
-            _collect(one, f"{path}[{name!r}]", found)
+    if is_typeddict(kind) and kind not in classes:
+        classes[kind] = False
+        for name, inner in hints_of(kind).items():
+            _collect(inner, f"{path}[{name!r}]", classes)
     elif isinstance(kind, type):
-        _collect_class(kind, path, found)
+        _collect_class(kind, path, classes)
     elif inspect.isroutine(kind):  # such as threading.Lock
         raise RecordMismatch(_refusal(kind, path))
 
 
-def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> None:
-    if kind in found or kind in _SINGLE:
+def _collect_class(kind: type[Any], path: str, classes: dict[type[Any], bool]) -> None:
+    if kind in classes or kind in _SINGLE:
         return
     if issubclass(kind, Enum):
-        found[kind] = True
+        classes[kind] = True
     elif is_record(kind):
         try:
             names = record_fields(kind)
         except RecordMismatch as error:
             raise RecordMismatch(f"{path}: {error}") from None
-        found[kind] = True
+        classes[kind] = True
         for base in getattr(kind, "__orig_bases__", ()):  # class Prices(Box[Price])
-            for one in get_args(base):
-                _collect(one, path, found)
+            for inner in get_args(base):
+                _collect(inner, path, classes)
         hints = hints_of(kind)
         for name in names:
-            _collect(hints.get(name, Any), f"{path}.{name}", found)
+            _collect(hints.get(name, Any), f"{path}.{name}", classes)
     elif kind in _CODE or not _may_travel(kind):
         raise RecordMismatch(_refusal(kind, path))
 

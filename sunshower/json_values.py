@@ -531,27 +531,27 @@ class StoredValues:
 
     def former(self, stored: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str | None]]:
         """The former names of fields after those of `stored` shapes, in the form of `learn`."""
-        found = {mark[1:-1]: dict(names) for mark, names in self._former.items()}
+        names_of_kinds = {mark[1:-1]: dict(names) for mark, names in self._former.items()}
         for name, had in stored.items():
             changes = self.changes(name, had)
             gone = {**changes.renamed, **dict.fromkeys(changes.dropped)}
             if gone:
-                found.setdefault(name, {}).update(gone)
-        return found
+                names_of_kinds.setdefault(name, {}).update(gone)
+        return names_of_kinds
 
     def named_now(self, kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of fields of a record type by their names now; they may have former ones.
         Raises RecordMismatch for two that are one now."""
         mark = declared_class(kind).mark
         has, renamed = self._fields[mark][0], {**self._former.get(mark, {}), **self.renamed}
-        found: dict[str, Any] = {}
+        values_now: dict[str, Any] = {}
         for old, value in values.items():
             name = self._name_now(old, has, renamed)
-            if name in found:
+            if name in values_now:
                 raise RecordMismatch(f"two of its fields are called {name!r} now")
             if name is not None:
-                found[name] = value
-        return found
+                values_now[name] = value
+        return values_now
 
     def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
         """How a record type differs from `stored` shapes, so that its stored records cannot be

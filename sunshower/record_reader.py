@@ -167,12 +167,12 @@ def _reason(error: BaseException) -> str:
 def _misfit(error: BaseException, name: str, value: Any) -> _Misfit:
     """What msgspec says of a value that is to be a record called `name`."""
     text, at, place = str(error).rpartition(" - at `")
-    found = _PLACE.fullmatch(place) if at else None
-    field, indexes = (found.groups() if found else ("", "")) or ("", "")
+    match = _PLACE.fullmatch(place) if at else None
+    field, indexes = (match.groups() if match else ("", "")) or ("", "")
     where = f"{f'.{field}' if field else ''}{indexes.replace('[...]', '')}"
     if type(error.__cause__) is _Misfit:
         return _Misfit("", place=where, cause=error.__cause__)
-    text = text if found else _reason(error)
+    text = text if match else _reason(error)
     if missing := _MISSING.fullmatch(text):
         return _Misfit(f"{name} without {missing[1]}", place=where)
     if not isinstance(error, msgspec.ValidationError) or value is _ABSENT:
@@ -348,16 +348,16 @@ class _Readers:
         values_of = _getter(len(hints))
 
         def read(value: Any) -> Any:
-            found = dict(_expect(dict, value))
-            if missing := [name for name in hints if name in required and name not in found]:
+            items = dict(_expect(dict, value))
+            if missing := [name for name in hints if name in required and name not in items]:
                 raise _Misfit(f"{kind.__name__} without {', '.join(missing)}")
-            known = {name: found[name] for name in hints if name in found}
+            known = {name: items[name] for name in hints if name in items}
             try:
                 values = values_of(self.convert(known, struct))
             except user_errors() as error:
                 raise _misfit(error, kind.__name__, known) from None
             pairs = zip(hints, values, strict=True)
-            return found | {name: one for name, one in pairs if one is not _ABSENT}
+            return items | {name: item for name, item in pairs if item is not _ABSENT}
 
         return _hooked(read)
 
@@ -371,17 +371,17 @@ class _Readers:
         if len(args) < 2 and kind is Counter:
             read_value = self.of(int)
 
-        def read(found: Any) -> Any:
-            made: dict[Any, Any] = {}
-            for name, item in _expect(dict, found).items():
+        def read(given: Any) -> Any:
+            mapping: dict[Any, Any] = {}
+            for name, item in _expect(dict, given).items():
                 converted = read_key(name)
-                if converted in made:
+                if converted in mapping:
                     raise _Misfit("two keys are {}", name)
                 try:
-                    made[converted] = read_value(item)
+                    mapping[converted] = read_value(item)
                 except _Misfit as error:
                     raise _Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
-            return Counter(made) if kind is Counter else build(made)
+            return Counter(mapping) if kind is Counter else build(mapping)
 
         return _hooked(read)
 
@@ -391,10 +391,10 @@ class _Readers:
         kind = get_origin(annotation) or annotation
 
         def read(text: Any) -> Any:
-            for one in [text, *_values_of_key(text)]:
+            for form in [text, *_values_of_key(text)]:
                 try:
-                    if kind is not float or type(one) is float:
-                        return of_value(one)
+                    if kind is not float or type(form) is float:
+                        return of_value(form)
                 except _Misfit:
                     continue
             raise _Misfit(f"the key {{}} is no {_name(annotation)}", text)
@@ -409,15 +409,15 @@ class _Readers:
         return tuple[items, ...] if build is tuple else build[items]  # type: ignore[valid-type]
 
     def _literal(self, args: tuple[Any, ...]) -> Any:
-        readers = [(one, self._of_wire(self._member(type(one)))) for one in args]
+        readers = [(literal, self._of_wire(self._member(type(literal)))) for literal in args]
 
         def read(value: Any) -> Any:
             for member, reader in readers:
                 try:
-                    found = reader(value)
+                    value_read = reader(value)
                 except _Misfit:
                     continue
-                if type(found) is type(member) and found == member:
+                if type(value_read) is type(member) and value_read == member:
                     return member
             raise _Misfit(f"{{}} is none of {', '.join(map(repr, args))}", value)
 
@@ -566,10 +566,10 @@ class _RecordReader:
         """As `_read`, for records that may contain their own type, or are in a union. What was read
         of this value before is returned, or raised."""
         readers, key = self._readers, (id(value), self._kind)
-        if (found := readers.known.get(key)) is not None:
-            if type(found[1]) is _Misfit:
-                raise _Misfit("", cause=found[1])
-            return found[1]
+        if (before := readers.known.get(key)) is not None:
+            if type(before[1]) is _Misfit:
+                raise _Misfit("", cause=before[1])
+            return before[1]
         if readers.depth >= DEPTH_MAX:
             raise _Misfit(f"records are nested more than {DEPTH_MAX} deep, and cannot travel")
         readers.depth += 1
@@ -650,39 +650,39 @@ class _UnionReader:
         members = self._members
         if self._is_strict and type(value) is dict:
             names, known = value.keys(), members
-            members = [one for one in known if one[1] is not None and one[1].names == names]
-            if found := self._fitting(value, members, misfits):
-                return self._only(value, found)
+            members = [(read, of) for read, of in known if of is not None and of.names == names]
+            if fitting := self._fitting(value, members, misfits):
+                return self._only(value, fitting)
             members = [
-                one
-                for one in known
-                if one not in members and (one[1] is None or not one[1].lacks(value))
+                member
+                for member in known
+                if member not in members and (member[1] is None or not member[1].lacks(value))
             ]
-        if found := self._fitting(value, members, misfits):
-            return self._only(value, found)
+        if fitting := self._fitting(value, members, misfits):
+            return self._only(value, fitting)
         if self._has_one_record and misfits:
             raise _Misfit("", cause=misfits[0])  # with the field that does not fit
         raise _Misfit(f"{{}} is no {self._names}", value)
 
     def _fitting(self, value: Any, members: Any, misfits: list[_Misfit]) -> list[Any]:
         """What is read for the first member that fits; for a record, for the others, too."""
-        found: list[Any] = []
+        fitting: list[Any] = []
         for read, record in members:
-            if found and record is None:
+            if fitting and record is None:
                 break
             try:
-                found.append(read(value))
+                fitting.append(read(value))
             except _Misfit as error:
                 misfits += [] if record is None else [error]
             else:
                 if record is None or not self._is_strict:
                     break
-        return found
+        return fitting
 
-    def _only(self, value: Any, found: list[Any]) -> Any:
-        if len(found) == 1:
-            return found[0]
-        names = " and ".join(sorted(type(one).__name__ for one in found))
+    def _only(self, value: Any, records: list[Any]) -> Any:
+        if len(records) == 1:
+            return records[0]
+        names = " and ".join(sorted(type(record).__name__ for record in records))
         raise _Misfit(f"{{}} may be a record of {names}", value)
 
 
@@ -728,10 +728,13 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
         getattr(code, "co_filename", "")[:1] == "<" and new is object.__new__
     )
     positional = all(
-        one.kind in (one.POSITIONAL_OR_KEYWORD, one.POSITIONAL_ONLY) for one in parameters.values()
+        parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY)
+        for parameter in parameters.values()
     )
     if is_generated and positional and given.keys() == parameters.keys():
-        fields = {name: (given[name][0], one.default) for name, one in parameters.items()}
+        fields = {
+            name: (given[name][0], parameter.default) for name, parameter in parameters.items()
+        }
         if is_plain_tuple:
             return fields, partial(tuple.__new__, kind), False
         return fields, lambda values: kind(*values), False
@@ -816,14 +819,14 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
     make: Any = member_of(kind) if restores else kind
 
     def read(value: Any) -> Any:
-        found = None
+        member_of_value = None
         if type(value) in (list, tuple, dict):
             plain = list(value) if type(value) is tuple else value
-            found = next((member for one, member in within if one == plain), None)
+            member_of_value = next((member for form, member in within if form == plain), None)
         elif type(value) in types:
-            found = members.get(_as_json(value))
-        if found is not None:
-            return found
+            member_of_value = members.get(_as_json(value))
+        if member_of_value is not None:
+            return member_of_value
         try:
             if may_be_made and type(value) in types and not (is_flag and value < 0):
                 return make(value)  # several of a Flag, which has others for a negative number

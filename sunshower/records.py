@@ -426,18 +426,18 @@ class RecordClass:
         if self.is_tuple:
             given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
             return {name: partial(itself, value) for name, value in given.items()}
-        found: dict[str, Callable[[], Any]] = {}
+        factories: dict[str, Callable[[], Any]] = {}
         for field in fields_of(self.kind):
             if field.default_factory is not MISSING:
-                found[field.name] = field.default_factory
+                factories[field.name] = field.default_factory
             elif field.default is not MISSING:
-                found[field.name] = partial(itself, field.default)
+                factories[field.name] = partial(itself, field.default)
         described: Mapping[str, Any] = getattr(self.kind, "__pydantic_fields__", {})
-        for name, one in described.items():  # its defaults may be those of pydantic.Field
-            found.pop(name, None)
-            if not one.is_required():
-                found[name] = partial(one.get_default, call_default_factory=True)
-        return found
+        for name, info in described.items():  # its defaults may be those of pydantic.Field
+            factories.pop(name, None)
+            if not info.is_required():
+                factories[name] = partial(info.get_default, call_default_factory=True)
+        return factories
 
     def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], list[Any]]]:
         """`build` and `build_all`, compiled as dataclasses compiles `__init__`: a loop over the
@@ -481,17 +481,17 @@ class RecordClass:
 
     def _custom_values(self, record: Any) -> list[Any]:
         """The values where they are stored, without descriptors and `__getattribute__`."""
-        stored, found = _dict_of(record) if self._has_dict else {}, []
+        stored, custom = _dict_of(record) if self._has_dict else {}, []
         for name in self.fields:
             if (slot := self._slots.get(name)) is not None:
-                found.append(slot.__get__(record))
+                custom.append(slot.__get__(record))
             elif name in stored:
-                found.append(stored[name])
+                custom.append(stored[name])
             elif name in self._defaults_on_class:
-                found.append(self._defaults_on_class[name])
+                custom.append(self._defaults_on_class[name])
             else:
                 raise AttributeError(f"{self.kind.__name__} has no value of its field {name!r}")
-        return found
+        return custom
 
     # ---- checks ---------------------------------------------------------------------------------
 
@@ -639,11 +639,11 @@ def may_hold_checked(annotation: Any) -> bool:
     if annotation is Any or annotation in LEAVES:
         return False
     try:
-        found = classes_in(annotation, "")
+        classes = classes_in(annotation, "")
     except RecordMismatch:  # refused where it is declared
         return False
     return _has_type_variable(annotation) or any(
-        record_class(one)._has_own_values for one in found if not issubclass(one, Enum)
+        record_class(kind)._has_own_values for kind in classes if not issubclass(kind, Enum)
     )
 
 
@@ -666,7 +666,7 @@ def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
                 return True
         elif issubclass(kind, dict):
             if _have_problem([*chain.from_iterable(several)], depth + 1) or _have_problem(
-                [*chain.from_iterable(one.values() for one in several)], depth + 1
+                [*chain.from_iterable(mapping.values() for mapping in several)], depth + 1
             ):
                 return True
         elif issubclass(kind, list | tuple | set | frozenset) and _have_problem(
@@ -690,7 +690,7 @@ def _problem_in(value: Any, depth: int = 0) -> str:
     kinds = set(map(type, items))
     if kinds <= LEAVES:
         return ""
-    return next(filter(None, (_problem_in(one, depth + 1) for one in items)), "")
+    return next(filter(None, (_problem_in(item, depth + 1) for item in items)), "")
 
 
 # ---- Enums --------------------------------------------------------------------------------------
@@ -724,8 +724,8 @@ def member_of(kind: type[Any]) -> Callable[[Any], Any]:
     make: Callable[[Any, Any], Any] = Flag._missing_.__func__  # type: ignore[attr-defined]
 
     def member(value: Any) -> Any:
-        found = known.get(value)
-        return make(kind, value) if found is None else found  # several members together
+        single = known.get(value)
+        return make(kind, value) if single is None else single  # several members together
 
     return member
 
@@ -788,7 +788,7 @@ def reduced(value: Any, declared: Container[type[Any]] = ()) -> Any:
     stored = dict(_dict_of(value)) if kind.__dictoffset__ else {}
     if kind in declared:
         fields = () if items else record_fields(kind)
-        stored = {name: one for name, one in stored.items() if name in fields}
+        stored = {name: item for name, item in stored.items() if name in fields}
     slots = {name: slot.__get__(value) for name, slot in _slots_of(kind) if _is_set(slot, value)}
     # They come after the object exists, because it may be among them.
     return _empty, (kind, items), (stored, slots), None, None, _fill
@@ -800,20 +800,20 @@ def copied(value: T) -> T:
     kind: Any = type(value)
     if kind in LEAVES or isinstance(value, Enum):
         return value
-    made: Any
+    copy: Any
     if kind in (list, tuple, set, frozenset):
-        made = kind(map(copied, cast("Iterable[Any]", value)))
+        copy = kind(map(copied, cast("Iterable[Any]", value)))
     elif kind is dict:
         pairs = cast("dict[Any, Any]", value).items()
-        made = {copied(name): copied(one) for name, one in pairs}
+        copy = {copied(name): copied(item) for name, item in pairs}
     elif (parts := reduced(value)) is NotImplemented:
-        made = deepcopy(value)
+        copy = deepcopy(value)
     else:
         _, (_, items), (stored, slots), *_ = parts
-        made = _empty(kind, copied(items))
+        copy = _empty(kind, copied(items))
         if stored or slots:
-            _fill(made, (copied(stored), copied(slots)))
-    return cast("T", made)
+            _fill(copy, (copied(stored), copied(slots)))
+    return cast("T", copy)
 
 
 def _empty(kind: type[Any], items: list[Any] | None) -> Any:
@@ -854,8 +854,8 @@ def _says_how_to_pickle(kind: type[Any]) -> bool:
 
 
 def _dict_of(record: Any) -> dict[str, Any]:
-    found: dict[str, Any] = object.__getattribute__(record, "__dict__")
-    return found
+    own: dict[str, Any] = object.__getattribute__(record, "__dict__")
+    return own
 
 
 def _class_attribute(kind: type[Any], name: str) -> Any:

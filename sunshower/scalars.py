@@ -75,10 +75,10 @@ def _read_zoned(kind: type[Clock], form: re.Pattern[str]) -> Callable[[str], Clo
     def read(text: str) -> Clock:
         if _USUAL.fullmatch(text):  # in half the time
             return kind.fromisoformat(text)
-        found = _ZONED.fullmatch(text)
-        if found is None:
+        match = _ZONED.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text!r} is no {kind.__name__}")
-        iso, key, fold = found[1].upper(), found[2], found[3]
+        iso, key, fold = match[1].upper(), match[2], match[3]
         if _NANOSECONDS.search(iso):
             raise ValueError("a fraction of more than 6 digits would be cut")
         if not form.fullmatch(iso):
@@ -140,10 +140,10 @@ def _duration(value: timedelta) -> str:
 
 
 def _read_duration(text: str) -> timedelta:
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()[1:]):
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:]):
         raise ValueError(f"{text!r} is no duration, such as P1DT3600.5S")
-    sign, *numbers, sign_of_seconds, seconds, micros = found.groups()
+    sign, *numbers, sign_of_seconds, seconds, micros = match.groups()
     weeks, days, hours, minutes = (int(number or 0) for number in numbers)
     exact = timedelta(seconds=int(seconds or 0), microseconds=int((micros or "0").ljust(6, "0")))
     value = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes)
@@ -196,7 +196,7 @@ def for_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError(f"a {type(value).__qualname__} is not for JSON")
 
 

@@ -105,14 +105,14 @@ def address(url: str | Secret) -> Secret:
 def shown(url: str) -> str:
     """A URL or a connection string (`host=… dbname=…`) without passwords and parameters. A text
     that is neither is not shown at all, because a secret may be anywhere in it."""
-    if (found := _URL.match(url)) is not None:
-        login, rest = found["login"], found["rest"]
-        if "@" in url[found.end() :]:
-            return found["scheme"] + HIDDEN
+    if (match := _URL.match(url)) is not None:
+        login, rest = match["login"], match["rest"]
+        if "@" in url[match.end() :]:
+            return match["scheme"] + HIDDEN
         if login is not None:
             name, colon, _ = login.partition(":")
             rest = f"{name}:{HIDDEN}@{rest}" if colon else f"{HIDDEN}@{rest}"  # may be a token
-        return found["scheme"] + rest + (f"?{HIDDEN}" if found.end() < len(url) else "")
+        return match["scheme"] + rest + (f"?{HIDDEN}" if match.end() < len(url) else "")
     at, pairs = 0, []
     while (pair := _PAIR.match(url, at)) is not None:
         at = pair.end()
@@ -151,7 +151,7 @@ _known: dict[str, str] = {}  # the secrets of this process → what is shown ins
 def _remember(text: str, shown: str) -> None:
     """Show this text as `shown` in `without_secrets`, and hide the passwords in it if it is an
     address."""
-    login = (found["login"] or "") if (found := _URL.match(text)) else ""
+    login = (match["login"] or "") if (match := _URL.match(text)) else ""
     password = login.partition(":")[2]
     parts = re.split("[:@]", password)  # where a client may split it that is not ours
     for name, *values in _PARAMETER.findall(text):
@@ -160,9 +160,9 @@ def _remember(text: str, shown: str) -> None:
     if text != shown:  # else it is an address without a secret
         _hide(text, shown)
         _hide(unquote(text), unquote(shown))
-    for one in (password, *parts):
-        _hide(one, HIDDEN)
-        _hide(unquote(one), HIDDEN)
+    for secret in (password, *parts):
+        _hide(secret, HIDDEN)
+        _hide(unquote(secret), HIDDEN)
 
 
 def _hide(text: str, shown: str) -> None:

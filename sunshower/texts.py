@@ -38,7 +38,7 @@ def utf8(text: str) -> bytes:
 def printable(text: str) -> str:
     r"""The text for a terminal or a log: control characters are escaped, as in \x1b. Tabs and
     newlines stay."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def write(out: TextIO, text: str) -> None:
@@ -65,11 +65,11 @@ def clip(text: Any, bytes_max: int = REASON_BYTES) -> str:
         if len(data) <= bytes_max:
             return data.decode()
     marker = f" … (clipped to {bytes_max:,} bytes) … "
-    kept = bytes_max - len(marker.encode())
-    if kept < 0:
+    room = bytes_max - len(marker.encode())
+    if room < 0:
         return utf8(text[:bytes_max])[:bytes_max].decode(errors="ignore")
-    head, tail = utf8(text[:kept])[: kept - kept // 2], utf8(text[-kept:])
-    end = tail[len(tail) - kept // 2 :]
+    head, tail = utf8(text[:room])[: room - room // 2], utf8(text[-room:])
+    end = tail[len(tail) - room // 2 :]
     return f"{head.decode(errors='ignore')}{marker}{end.decode(errors='ignore')}"
 
 
@@ -183,10 +183,10 @@ def _parts(value: Any, bytes_max: int, path: tuple[Any, ...]) -> Iterator[str]:
     for number, item in enumerate(value.items() if kind is dict else value):
         if number:
             yield ", "
-        for at, one in enumerate(item if kind is dict else (item,)):
+        for at, part in enumerate(item if kind is dict else (item,)):
             if at:
                 yield ": "
-            yield from _parts(one, bytes_max, path)
+            yield from _parts(part, bytes_max, path)
     yield "," * (kind is tuple and len(value) == 1) + last
 
 

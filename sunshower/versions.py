@@ -25,11 +25,11 @@ _HEAD = b"sunshower "
 _DIGITS_MAX = 10  # of a version; Python refuses to read 4,300
 
 
-def check(what: str, found: object, ours: int, way_out: str) -> None:
+def check(what: str, version: object, ours: int, way_out: str) -> None:
     """Raise VersionMismatch unless `found` is `ours`; its sentence ends with `way_out`."""
-    if found != ours:
+    if version != ours:
         raise VersionMismatch(
-            f"{what} has version {found}, and this release of sunshower uses version {ours}: "
+            f"{what} has version {version}, and this release of sunshower uses version {ours}: "
             f"{way_out}"
         )
 

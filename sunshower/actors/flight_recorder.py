@@ -88,9 +88,9 @@ def check_private(folder: Path) -> None:
         raise PermissionError(errno.EPERM, why, str(folder))
 
 
-def _check_file(found: os.stat_result, path: Path) -> None:
-    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and found.st_nlink == 1
-    if not is_own or found.st_mode & 0o022 or found.st_size > _FILE_BYTES_MAX:
+def _check_file(status: os.stat_result, path: Path) -> None:
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+    if not is_own or status.st_mode & 0o022 or status.st_size > _FILE_BYTES_MAX:
         raise PermissionError(errno.EPERM, "it was not written by a worker", str(path))
 
 

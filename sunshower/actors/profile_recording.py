@@ -40,7 +40,7 @@ def record(
     done: dict[int, WorkerProfile] = {}
     missing: dict[int, str] = {}
     try:
-        while open_workers := [one for one in workers if one not in done and one not in missing]:
+        while open_workers := [w for w in workers if w not in done and w not in missing]:
             passed_s = time.monotonic() - begun_s
             look(min(passed_s, seconds))
             if passed_s > seconds + _LATE_S:
@@ -54,12 +54,12 @@ def record(
             with suppress(ClusterError):  # it has ended
                 actor_named(worker_name(run, worker)).profile.remote(id, None)
     if not done:
-        why = "; ".join(f"worker {one}: {reason}" for one, reason in missing.items())
+        why = "; ".join(f"worker {worker}: {reason}" for worker, reason in missing.items())
         raise ClusterError(f"no worker could be profiled: {why}")
     return Profile(
-        merged(one.stacks for one in done.values()),
-        {worker: one.sampler for worker, one in done.items()},
-        {worker: one.refusal for worker, one in done.items() if one.refusal},
+        merged(profile.stacks for profile in done.values()),
+        {worker: profile.sampler for worker, profile in done.items()},
+        {worker: profile.refusal for worker, profile in done.items() if profile.refusal},
         missing,
     )
 

@@ -148,7 +148,9 @@ def _modules_here(declared: Mapping[str, ModuleType]) -> Modules:
         modules.mains[name] = _submitted[name]
     if _is_script(main := sys.modules["__main__"]):
         modules.mains["__main__"] = main
-    folders = {os.path.dirname(file) for one in modules.mains.values() if (file := file_of(one))}
+    folders = {
+        os.path.dirname(file) for module in modules.mains.values() if (file := file_of(module))
+    }
     for name, module in {**sys.modules, **_submitted, **declared}.items():
         if name in modules.mains or getattr(module, "__name__", None) != name:
             continue
@@ -284,7 +286,7 @@ def install(program: Program) -> dict[str, ModuleType]:
     sys.path_hooks.insert(0, finders.folder)
     for folder in finders.folders:
         sys.path_importer_cache.pop(folder, None)
-    sys.path[:] = [*program.roots, *(one for one in sys.path if one not in program.roots)]
+    sys.path[:] = [*program.roots, *(path for path in sys.path if path not in program.roots)]
     for path, content in program.files.items():
         if path.endswith(".py"):
             with suppress(SyntaxError, UnicodeDecodeError):

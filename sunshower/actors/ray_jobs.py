@@ -68,15 +68,15 @@ def run_as_job(
 
     try:
         status = _follow(client, ask, print_line)
-        found = ask(client.get_job_info)
+        info = ask(client.get_job_info)
     except KeyboardInterrupt:
         ask(client.stop_job)
         raise
     if status == JobStatus.SUCCEEDED:
         return 0
-    if found.driver_exit_code is not None:
-        return int(found.driver_exit_code)
-    raise ClusterError(f"the cluster at {address} has not completed the command: {found.message}")
+    if info.driver_exit_code is not None:
+        return int(info.driver_exit_code)
+    raise ClusterError(f"the cluster at {address} has not completed the command: {info.message}")
 
 
 def repeat(request: Callable[[], T], now: Callable[[], float], sleep: Callable[[float], None]) -> T:

@@ -192,7 +192,9 @@ _TAGS = ("topology", "component")
 
 def _in_ray(kind: Kind) -> dict[str, Measure]:
     """The measures that Ray has, by their fields. Ray adds `_total` to a name itself."""
-    return {one.field: one for one in MEASURES if one.in_ray and one.kind is kind}
+    return {
+        measure.field: measure for measure in MEASURES if measure.in_ray and measure.kind is kind
+    }
 
 
 def _name_in_ray(name: str) -> str:
@@ -550,10 +552,10 @@ class RayRun(Run):
         read its part of it. Calls `look` meanwhile."""
 
         def snapshot() -> Snapshot:
-            found = self.snapshot()
+            snapshot_now = self.snapshot()
             if look is not None:
-                look(found)
-            return found
+                look(snapshot_now)
+            return snapshot_now
 
         with self._stopped_on_error():
             create_workers(self.id, self._known[1])
@@ -615,11 +617,11 @@ class RayRun(Run):
 
     def nodes(self) -> dict[str, list[int]]:
         """By Ray's node ids; without workers that are starting."""
-        found: dict[str, list[int]] = {}
+        workers_of: dict[str, list[int]] = {}
         for name, process in self._processes().items():
             if (worker := worker_of(name)) is not None:
-                found.setdefault(process.node, []).append(worker)
-        return {node: sorted(workers) for node, workers in found.items()}
+                workers_of.setdefault(process.node, []).append(worker)
+        return {node: sorted(workers) for node, workers in workers_of.items()}
 
     def kill_node(self, node: str) -> list[int]:
         on_node = {

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
+from itertools import repeat
 from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -666,7 +667,7 @@ def _places(state: _State) -> list[tuple[Any, _Place | None]]:
             continue
         children: Iterable[tuple[Any, Any]] = ()
         if isinstance(value, _CONTAINERS):
-            children = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+            children = value.items() if isinstance(value, dict) else zip(repeat(None), value)
         elif isinstance(value, tuple | frozenset):
             others += [(child, None) for child in value]
             continue
@@ -674,7 +675,7 @@ def _places(state: _State) -> list[tuple[Any, _Place | None]]:
             has_identity = getattr(type(value), "__hash__", None) in (object.__hash__, None)
             if place is None and not has_identity:  # it may be a key before it has its attributes
                 continue
-            children = [one for each in attributes for one in each.items()]
+            children = [child for each in attributes for child in each.items()]
         else:
             continue
         places[id(value)] = value, place

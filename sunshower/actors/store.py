@@ -241,7 +241,7 @@ def _lives(holder: str) -> bool:
     from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
     job, worker, _ = holder.split("-")
-    jobs = {one["JobID"] for one in state.jobs() if not one["IsDead"]}
+    jobs = {job["JobID"] for job in state.jobs() if not job["IsDead"]}
     is_driver = worker.startswith(job)
     return job in jobs and (is_driver or worker in state.workers())
 

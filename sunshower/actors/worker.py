@@ -379,7 +379,7 @@ class WorkerActor(WorkerProcessBase):
         self._ends |= ends  # before `ask`, so that none is missed
         said = super().ask(name, requests)
         asked = [*zip(requests, said, strict=True)]
-        wait([ends[one.id] for one, reply in asked if type(reply) is not Reply], wait_s)
+        wait([ends[request.id] for request, reply in asked if type(reply) is not Reply], wait_s)
         for at, (request, reply) in enumerate(asked):
             self._ends.pop(request.id, None)
             if type(reply) is not Reply:

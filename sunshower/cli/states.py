@@ -168,9 +168,9 @@ def _find(graph: Graph, name: str) -> StoredState:
     """The state of this name, or of the component of this name."""
     states = _states(graph)
     for attribute in ("name", "component"):
-        found = [stored for stored in states if getattr(stored, attribute) == name]
-        if len(found) == 1:
-            return found[0]
+        matching = [stored for stored in states if getattr(stored, attribute) == name]
+        if len(matching) == 1:
+            return matching[0]
     names = ", ".join(sorted({stored.name for stored in states})) or "none"
     several = [stored for stored in states if stored.name == name]
     if several:

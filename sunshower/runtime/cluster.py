@@ -242,13 +242,13 @@ class Run(ABC):
         does not open within `open_s`: then the old code continues. If the topology is drained or
         killed meanwhile, the error tells which code ran, if that is known.
         """
-        graph, kept = with_given(self.plan, graph)
+        graph, kept_lines = with_given(self.plan, graph)
         given = self._shipped(make_plan(graph))
         lines: list[str]
         number, lines = self._apply_once(events.Upgrade(given, wait_s, open_s, dry_run))
         if waits:
             self._wait_for_change(number, wait_s, look)
-        return [*lines, *kept]
+        return [*lines, *kept_lines]
 
     def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
         """Stop the spouts as in a rebalance, and return positions and states in memory.

@@ -285,12 +285,12 @@ class _Asked:
                 continue
             taker = taker_of(opened[0].spout, opened[0].letters)
             while taker.room > 0 and not taker.ends:
-                if (one := next(unsent, None)) is None:
+                if (unsent_request := next(unsent, None)) is None:
                     del self._unsent[name]
                     taker.ends = True
                 else:
-                    request = Request(str(one[0]), fields_of(one[1]), inf)
-                    taker.ask(request, partial(self._hear, (name, one[0])))
+                    request = Request(str(unsent_request[0]), fields_of(unsent_request[1]), inf)
+                    taker.ask(request, partial(self._hear, (name, unsent_request[0])))
                     sent += 1
         return sent > 0
 

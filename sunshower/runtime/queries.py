@@ -54,8 +54,8 @@ def value(plan: Plan, component: str, key: Any, ask: Ask) -> Any:
         task = tasks[stable_hash(key_of(key)) % len(tasks)]
     except (TypeError, BadEmit) as error:
         raise ClusterError(f"{key!r:.200} cannot be a key of {component!r}: {error}") from error
-    found = ask(task.worker, Query(component, task.id, (key,)))
-    return found[0][1]
+    answers = ask(task.worker, Query(component, task.id, (key,)))
+    return answers[0][1]
 
 
 def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any, Any]]:
@@ -87,7 +87,7 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
         if _is_broadcast(declared) and query.task != plan.tasks_of(query.component)[0].id:
             return []  # the first task has them all
         some = zip(range(query.limit), bolt.stored_items(), strict=False)
-        return [(() if width == 0 else key, found) for _, (key, found) in some]
+        return [(() if width == 0 else key, state_value) for _, (key, state_value) in some]
     for key in query.keys:
         wrong = type(key) is tuple and len(key) == 1  # the tuple of a key, not the key
         if wrong if width == 1 else not isinstance(key, tuple | list) or len(key) != width:
@@ -118,10 +118,10 @@ def _has_keys(component: Component) -> bool:
     return component.store is not None or _keyed(component.implementation) is not None
 
 
-def _keyed(found: Any) -> Keyed | None:
-    if isinstance(found, OperatorBolt):
-        return found.keyed
-    return found if isinstance(found, KeyedBolt) else None
+def _keyed(bolt: Any) -> Keyed | None:
+    if isinstance(bolt, OperatorBolt):
+        return bolt.keyed
+    return bolt if isinstance(bolt, KeyedBolt) else None
 
 
 # ---- request calls -------------------------------------------------------------------------------
@@ -260,6 +260,7 @@ class Replies:
         """Whether a request needs no processing: its reply is there, or was just fetched."""
         if now >= self._look_s:
             self._look_s = now + 1.0
-            for late in [one for one, (_, ends_s) in list(self._found.items()) if ends_s <= now]:
-                self._found.pop(late, None)
+            for other, (_, ends_s) in list(self._found.items()):
+                if ends_s <= now:
+                    self._found.pop(other, None)
         return id in self._found and not isinstance(self._found[id][0], RequestProgress)

@@ -176,9 +176,9 @@ class Machines:
 
     def resume(self, address: int) -> None:
         """SIGCONT to the process at an address, and to those that it has replaced."""
-        there = self.processes.get(address)
+        running = self.processes.get(address)
         former = [zombie for zombie in self._zombies if zombie.address == address]
-        for process in [*former, *([there] if there is not None else [])]:
+        for process in [*former, *([running] if running is not None else [])]:
             if process.paused:
                 process.resume()
 
@@ -270,7 +270,7 @@ class Machines:
 
     def _workers(self) -> list[SimWorker]:
         living = [process for _, process in sorted(self.processes.items())]
-        return [one for one in [*living, *self._zombies] if isinstance(one, SimWorker)]
+        return [process for process in [*living, *self._zombies] if isinstance(process, SimWorker)]
 
     def _beat(self) -> None:
         """Each worker sends a heartbeat, and the master looks for silent ones."""

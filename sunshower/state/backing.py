@@ -73,12 +73,12 @@ def table_of(home: Home) -> str:
     return '"' + home.state.replace('"', '""') + '"'
 
 
-def is_there(home: Home, found: str | None, mark: Mark, seen: str | None) -> bool:
+def is_there(home: Home, stored: str | None, mark: Mark, seen: str | None) -> bool:
     """Whether a put was applied already. Raises WrongVersion if it must not be applied."""
-    if found == mark.word:
+    if stored == mark.word:
         return True
-    if found != seen:
-        raise WrongVersion(f"{home} was written by another process: {found}")
+    if stored != seen:
+        raise WrongVersion(f"{home} was written by another process: {stored}")
     return False
 
 
@@ -110,8 +110,8 @@ class MemoryBacking:
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         with self._shelf.lock:
-            found = self._shelf.marks.get(self._home)
-            if is_there(self._home, found.word if found else None, mark, seen):
+            stored = self._shelf.marks.get(self._home)
+            if is_there(self._home, stored.word if stored else None, mark, seen):
                 return
             self._shelf.marks[self._home] = mark
             values = self._shelf.values.setdefault(self._home, {})

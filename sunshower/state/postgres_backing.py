@@ -180,8 +180,8 @@ class PostgresBacking:
         chosen = "WHERE task = %s AND key = ANY(%s)"
         sql = f"SELECT key, value FROM {self._table} {chosen}"  # noqa: S608
         with self._db() as db:
-            found = dict(db.execute(sql.encode(), (self._home.task, list(keys))).fetchall())
-        return [found.get(key) for key in keys]
+            texts = dict(db.execute(sql.encode(), (self._home.task, list(keys))).fetchall())
+        return [texts.get(key) for key in keys]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         with self._client.transaction() as db:
@@ -191,8 +191,8 @@ class PostgresBacking:
     def items(self) -> Iterator[tuple[str, str]]:
         sql = f"SELECT key, value FROM {self._table} WHERE task = %s"  # noqa: S608
         with self._db() as db:
-            found = db.execute(sql.encode(), (self._home.task,)).fetchall()
-        yield from found
+            rows = db.execute(sql.encode(), (self._home.task,)).fetchall()
+        yield from rows
 
     def count(self) -> None:
         """Not known here."""

@@ -117,14 +117,14 @@ class Results(ABC):
         """As `read`. A row that was written without the id of the topic counts, if none has an
         id of another topic."""
         source = topic_key(topic, topic_id), partition
-        found = self.read(source)
-        if found.version or not topic_id:
-            return found
+        stored = self.read(source)
+        if stored.version or not topic_id:
+            return stored
         siblings = self.siblings(topic, partition)
         if not siblings.get(topic) or siblings.keys() - {topic, source[0]}:
-            return found
+            return stored
         former = self.read((topic, partition))
-        settled = former.settled if found.settled is None else found.settled
+        settled = former.settled if stored.settled is None else stored.settled
         return former._replace(settled=settled, moved_from=(topic, partition))
 
     def write(
@@ -251,9 +251,9 @@ class PostgresResults(Results):
             sql = "INSERT INTO sunshower_versions VALUES (%s, %s) ON CONFLICT DO NOTHING"
             db.execute(sql, (_PART, versions.OFFSETS))
             sql = "SELECT version FROM sunshower_versions WHERE part = %s"
-            (found,) = db.execute(sql, (_PART,)).fetchone()
+            (version,) = db.execute(sql, (_PART,)).fetchone()
         way_out = "use the release that wrote it, or another database"
-        versions.check(f"{_PART} in {dsn}", found, versions.OFFSETS, way_out)
+        versions.check(f"{_PART} in {dsn}", version, versions.OFFSETS, way_out)
 
     def setup(self, script: str) -> None:
         with self._client.transaction() as db:

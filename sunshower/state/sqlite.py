@@ -174,11 +174,11 @@ class Tables:
         if self._found(db) == self.version:
             return
         with transaction(db):
-            found = self._found(db) or (1 if _has_table(db, self.first) else self.version)
-            if found > self.version:
+            version = self._found(db) or (1 if _has_table(db, self.first) else self.version)
+            if version > self.version:
                 way_out = "use the release that wrote it, or another file"
-                versions.check(f"{self.part} in {file}", found, self.version, way_out)
-            for older in range(found, self.version):
+                versions.check(f"{self.part} in {file}", version, self.version, way_out)
+            for older in range(version, self.version):
                 for statement in self.upgrades[older]:
                     db.execute(statement)
             for statement in (*self.schema, _VERSIONS):
@@ -252,14 +252,14 @@ class SqliteBacking:
         return row and Mark(*row)
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         with errors(self._file):
             for start in range(0, len(keys), _AT_ONCE):
                 some = keys[start : start + _AT_ONCE]
                 marks = ",".join("?" * len(some))
                 sql = f"{self._select} WHERE key IN ({marks}) AND task = ?"
-                found.update(self._db.execute(sql, (*some, self._home.task)))
-        return [found.get(key) for key in keys]
+                texts.update(self._db.execute(sql, (*some, self._home.task)))
+        return [texts.get(key) for key in keys]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         with errors(self._file), transaction(self._db):
@@ -277,10 +277,10 @@ class SqliteBacking:
             with transaction(self._db):
                 self._db.execute(MARKS)
                 self._db.execute(_VALUES.format(self._table))
-        found = _table(self._db, self._home.state)
-        if found != self._home.state:
+        table = _table(self._db, self._home.state)
+        if table != self._home.state:
             raise ConfigError(
-                f"{self._file}: there is a table {found!r} already, and SQLite takes its name and "
+                f"{self._file}: there is a table {table!r} already, and SQLite takes its name and "
                 f"{self._home.state!r} for one; give the state another one with `name`"
             )
 
@@ -307,8 +307,8 @@ class SqliteBacking:
     def count(self) -> int:
         sql = f"SELECT COUNT(*) FROM {self._table} WHERE task = ?"  # noqa: S608
         with errors(self._file):
-            (found,) = self._db.execute(sql, (self._home.task,)).fetchone()
-        return int(found)
+            (rows,) = self._db.execute(sql, (self._home.task,)).fetchone()
+        return int(rows)
 
     def close(self) -> None:
         self._db.close()

@@ -72,13 +72,13 @@ class SilentSessions:
         `now`: on any clock that is never set."""
         passed_s = min(now - self._looked_s, 2 * self._look_s)
         before, self._seen, self._looked_s = self._seen, {}, now
-        found = []
+        sessions_ended = []
         for session, beats, timeout_s in sessions:
             known, silent_s = before.get(session, (None, 0.0))
             self._seen[session] = beats, silent_s + passed_s if known == beats else 0.0
             if self._seen[session][1] > timeout_s:
-                found.append(session)
-        return found
+                sessions_ended.append(session)
+        return sessions_ended
 
 
 class SqliteTree:
@@ -171,8 +171,8 @@ class SqliteTree:
         self._watches.append(_Watch(path, changed, seen))
         self._wake.set()
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
-        self._listeners.append(told)
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
 
     def close(self) -> None:
         if self._closed:
@@ -228,8 +228,8 @@ class SqliteTree:
         if self._lost:
             self._lost = False
             for session in (SessionState.LOST, SessionState.CONNECTED):
-                for told in [*self._listeners]:
-                    told(session)
+                for listener in [*self._listeners]:
+                    listener(session)
 
     # ---- the file -------------------------------------------------------------------------------
 
@@ -257,11 +257,11 @@ class SqliteTree:
 
 def _make_above(db: sqlite3.Connection, path: str) -> None:
     """Create the missing nodes above a path."""
-    for one in above(path):
-        found = db.execute("SELECT owner FROM nodes WHERE path = ?", (one,)).fetchone()
-        if found is None:
-            _insert(db, one, b"", None)
-        elif found[0]:
+    for ancestor in above(path):
+        owner_row = db.execute("SELECT owner FROM nodes WHERE path = ?", (ancestor,)).fetchone()
+        if owner_row is None:
+            _insert(db, ancestor, b"", None)
+        elif owner_row[0]:
             raise below_ephemeral(path)
 
 

@@ -82,7 +82,7 @@ class Tree(Protocol):
         node need not exist. A thread of the store makes the calls; do not block it.
         """
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
         """Call `told` with each change of the session's state, from a thread of the store."""
 
     def close(self) -> None:
@@ -118,10 +118,10 @@ def no_node(path: str) -> NoNode:
     return NoNode(f"{path} is not there")
 
 
-def check_version(path: str, found: int, wanted: int | None) -> None:
+def check_version(path: str, version: int, wanted: int | None) -> None:
     """Raise WrongVersion unless a node has the wanted version; None: any."""
-    if wanted not in {None, found}:
-        raise WrongVersion(f"{path} has version {found}, not {wanted}")
+    if wanted not in {None, version}:
+        raise WrongVersion(f"{path} has version {version}, not {wanted}")
 
 
 def has_children(path: str) -> StoreError:
@@ -184,7 +184,7 @@ class MemoryForest:
     def drop(self, owner: MemoryTree) -> None:
         """Remove the ephemeral nodes of a session."""
         with self.lock:
-            gone = [path for path, kept in self.nodes.items() if kept.owner is owner]
+            gone = [path for path, node in self.nodes.items() if node.owner is owner]
             for path in gone:
                 del self.nodes[path]
         self.tell(gone)
@@ -199,8 +199,8 @@ class MemoryTree:
 
     def get(self, path: str) -> Node | None:
         with self._forest.lock:
-            kept = self._forest.nodes.get(check(path))
-        return Node(kept.value, kept.version, kept.owner is not None) if kept else None
+            node = self._forest.nodes.get(check(path))
+        return Node(node.value, node.version, node.owner is not None) if node else None
 
     def children(self, path: str) -> list[str]:
         with self._forest.lock:
@@ -211,18 +211,18 @@ class MemoryTree:
         with self._forest.lock:
             if check(path) in nodes:
                 raise node_exists(path)
-            made = [one for one in above(path) if one not in nodes]
-            if any(nodes[one].owner for one in above(path) if one in nodes):
+            parents_missing = [parent for parent in above(path) if parent not in nodes]
+            if any(nodes[parent].owner for parent in above(path) if parent in nodes):
                 raise below_ephemeral(path)
-            nodes.update({one: _Kept(b"", 0, None) for one in made})
+            nodes.update({parent: _Kept(b"", 0, None) for parent in parents_missing})
             nodes[path] = _Kept(value, 0, self if ephemeral else None)
-        self._forest.tell([*made, path])
+        self._forest.tell([*parents_missing, path])
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
         with self._forest.lock:
-            kept = self._found(path, version)
-            kept.value, kept.version = value, kept.version + 1
-            written = kept.version
+            node = self._found(path, version)
+            node.value, node.version = value, node.version + 1
+            written = node.version
         self._forest.tell([path])
         return written
 
@@ -245,8 +245,8 @@ class MemoryTree:
 
     def withdraw(self, path: str, beside: str | None = None) -> None:
         with self._forest.lock:
-            kept = self._forest.nodes.get(check(path))
-            if kept is None or kept.owner is not self or not self._is_there(beside):
+            node = self._forest.nodes.get(check(path))
+            if node is None or node.owner is not self or not self._is_there(beside):
                 return
             del self._forest.nodes[path]
         self._forest.tell([path])
@@ -254,15 +254,15 @@ class MemoryTree:
     def watch(self, path: str, changed: Callable[[], None]) -> None:
         self._forest.watches.append((self, check(path), changed))
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
-        self._listeners.append(told)
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
 
     def expire(self) -> None:
         """End the session as a store does after the session timeout, for tests."""
         self._forest.drop(self)
         for session in (SessionState.LOST, SessionState.CONNECTED):
-            for told in self._listeners:
-                told(session)
+            for listener in self._listeners:
+                listener(session)
 
     def close(self) -> None:
         forest = self._forest
@@ -274,8 +274,8 @@ class MemoryTree:
         return path is None or check(path) in self._forest.nodes
 
     def _found(self, path: str, version: int | None) -> _Kept:
-        kept = self._forest.nodes.get(check(path))
-        if kept is None:
+        node = self._forest.nodes.get(check(path))
+        if node is None:
             raise no_node(path)
-        check_version(path, kept.version, version)
-        return kept
+        check_version(path, node.version, version)
+        return node

@@ -84,11 +84,11 @@ class ZooKeeperAccess:
 
 def _check_acl(name: str, acl: Sequence[str]) -> None:
     """Raise ConfigError for what is not scheme:id:permissions."""
-    for one in acl:
-        scheme, _, rest = one.partition(":")
+    for entry in acl:
+        scheme, _, rest = entry.partition(":")
         _, colon, permissions = rest.rpartition(":")
         if not (scheme and colon and permissions and {*permissions} <= _PERMISSIONS.keys()):
-            raise ConfigError(f"{name}: {one!r} in acl is not {_ACL_SHAPE}")
+            raise ConfigError(f"{name}: {entry!r} in acl is not {_ACL_SHAPE}")
 
 
 def _acl(access: ZooKeeperAccess) -> list[Any] | None:

@@ -120,7 +120,7 @@ class ZooKeeperTree:
 
     @classmethod
     def of(cls, access: ZooKeeperAccess) -> ZooKeeperTree:
-        return cls(**{one.name: getattr(access, one.name) for one in fields(ZooKeeperAccess)})
+        return cls(**{field.name: getattr(access, field.name) for field in fields(ZooKeeperAccess)})
 
     def get(self, path: str) -> Node | None:
         try:
@@ -155,10 +155,8 @@ class ZooKeeperTree:
                 wanted = -1 if version is None else version
                 return int(self.ask(attempts, path, value, wanted).version)
         except WrongVersion:
-            found = self.get(path) if attempts.count > 1 and version is not None else None
-            if version is None or found != Node(
-                value, version + 1, bool(found and found.ephemeral)
-            ):
+            node = self.get(path) if attempts.count > 1 and version is not None else None
+            if version is None or node != Node(value, version + 1, bool(node and node.ephemeral)):
                 raise
             return version + 1
 
@@ -190,8 +188,8 @@ class ZooKeeperTree:
         with self.errors(path):
             watch.arm(self.ask)
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
-        self._listeners.append(told)
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
 
     def close(self) -> None:
         self.watches.clear()
@@ -229,8 +227,8 @@ class ZooKeeperTree:
 
     def _on_state(self, state: str) -> None:
         session = SessionState(state.lower())
-        for told in [*self._listeners]:
-            self.soon(partial(told, session))
+        for listener in [*self._listeners]:
+            self.soon(partial(listener, session))
         if session is SessionState.CONNECTED:
             for watch in [*self.watches]:
                 self.soon(watch.again)
@@ -238,15 +236,15 @@ class ZooKeeperTree:
     def _withdraw(self, path: str, beside: str | None, until_s: float) -> None:
         from kazoo.exceptions import ConnectionLoss
 
-        found = self.ask_once(self.client.exists_async, path, until_s=until_s)
+        status = self.ask_once(self.client.exists_async, path, until_s=until_s)
         session = self.client.client_id
         if session is None:
             raise ConnectionLoss  # the session ended meanwhile: `retry` calls this again
-        if found and found.ephemeralOwner == session[0]:
+        if status and status.ephemeralOwner == session[0]:
             step = self.client.transaction()
             if beside is not None:
                 step.check(beside, _ANY_VERSION)
-            step.delete(path, found.version)
+            step.delete(path, status.version)
             for answer in self.ask_once(step.commit_async, until_s=until_s):
                 _raise_failure(answer)
 
@@ -284,8 +282,8 @@ class ZooKeeperTree:
             return
         self._checked.add(top)
         with suppress(StoreError), self.errors(top):
-            found, _ = self.ask(self.client.get_acls_async, top)
-            if any(one.id.scheme == "world" and one.perms & ~_READ for one in found):
+            entries, _ = self.ask(self.client.get_acls_async, top)
+            if any(entry.id.scheme == "world" and entry.perms & ~_READ for entry in entries):
                 _LOG.warning(
                     "any client of the ZooKeeper at %s may change %s, in spite of `digest`: it was "
                     "created without. Take another path, or change its access with `setAcl -R`",
@@ -295,8 +293,8 @@ class ZooKeeperTree:
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
-            found = self.ask(self.client.exists_async, path)
-            return bool(found and found.ephemeralOwner == self.client.client_id[0])
+            status = self.ask(self.client.exists_async, path)
+            return bool(status and status.ephemeralOwner == self.client.client_id[0])
         return self.get(path) == Node(value, 0)
 
     @contextmanager
@@ -400,22 +398,24 @@ class ZooKeeperBacking:
                 return Mark(word, journal.value.decode()) if word else None
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
-        found = self._each(self._tree.client.get_async, keys)
-        return [None if one is None else one[0].decode() for one in found]
+        replies = self._each(self._tree.client.get_async, keys)
+        return [None if reply is None else reply[0].decode() for reply in replies]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         self._check_size(changes, mark)
         node = self._node(self._path)
         if is_there(self._home, node.value.decode() or None, mark, seen):
             return
-        there = [one is not None for one in self._each(self._tree.client.exists_async, [*changes])]
+        exist = [
+            status is not None for status in self._each(self._tree.client.exists_async, [*changes])
+        ]
 
         def promise() -> Any:
             """A new transaction for each try: kazoo sends one only once."""
             transaction = self._tree.client.transaction()
             transaction.set_data(self._path, mark.word.encode(), node.version)
             transaction.set_data(f"{self._path}/journal", mark.journal.encode())
-            for (key, value), exists in zip(changes.items(), there, strict=True):
+            for (key, value), exists in zip(changes.items(), exist, strict=True):
                 _add(transaction, self._value(key), value, exists=exists)
             return transaction.commit_async()
 
@@ -456,8 +456,8 @@ class ZooKeeperBacking:
                 of_value=True,
             )
         with self._tree.errors(self._path):
-            found = self._tree.ask(lambda: _All([call(self._value(key)) for key in keys]))
-        return list(found)
+            replies = self._tree.ask(lambda: _All([call(self._value(key)) for key in keys]))
+        return list(replies)
 
     def _check_size(self, changes: Mapping[str, str | None], mark: Mark) -> None:
         size = len(mark.journal.encode()) + sum(
@@ -491,10 +491,10 @@ def _add(transaction: Any, path: str, value: str | None, *, exists: bool) -> Non
 def homes(tree: ZooKeeperTree, root: str) -> list[Home]:
     """All homes with a mark below a root, in order."""
     root = root.rstrip("/")
-    found = []
+    stored_homes = []
     for name in tree.children(root):
         for task in tree.children(f"{root}/{name}"):
             node = tree.get(f"{root}/{name}/{task}")
             if node and node.value:
-                found.append(Home(unquote(name), int(task)))
-    return sorted(found)
+                stored_homes.append(Home(unquote(name), int(task)))
+    return sorted(stored_homes)

@@ -74,8 +74,8 @@ class ObservedRun:
         check_component(self._prepared.declared, component)
         counts = self.snapshot.component(component)
         sent = dict(counts.transferred_to)
-        for one, stream in self._prepared.streams:
-            if one == component and stream in sent:  # one copy of each record is captured
+        for id, stream in self._prepared.streams:
+            if id == component and stream in sent:  # one copy of each record is captured
                 sent[stream] = max(sent[stream] - counts.emitted_to.get(stream, 0), 0)
         return replace(counts, transferred=sum(sent.values()), transferred_to=sent)
 
@@ -146,9 +146,9 @@ def assert_counts(
         wanted = _tally(expected)
     lines = []
     for key, (record, count) in wanted.items():
-        there = tallies.get(key, (record, 0))[1]
-        if there < count or (there > count and not at_least):
-            lines.append(f"{record!r}: {there} instead of {count}")
+        times = tallies.get(key, (record, 0))[1]
+        if times < count or (times > count and not at_least):
+            lines.append(f"{record!r}: {times} instead of {count}")
     surplus = [record for key, (record, _) in tallies.items() if key not in wanted]
     if surplus:
         lines.append(f"not expected: {_some(surplus)}")
@@ -285,7 +285,7 @@ class SimulatedRun(ObservedRun):
         Raises ExperimentError for a fault of something that is not there, and ClusterError for one
         that could not be injected.
         """
-        steps = [one if isinstance(one, Step) else Step(0.0, one) for one in faults]
+        steps = [fault if isinstance(fault, Step) else Step(0.0, fault) for fault in faults]
         for step in steps:
             step.fault.check(self.run.plan)
         begun = [step.fault for step in steps if not step.at_s]

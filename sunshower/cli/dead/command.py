@@ -187,11 +187,11 @@ def read_all(
 ) -> Found:
     """All letters of files or of a topic."""
     of_client = client_settings(settings, from_files, from_environment)
-    found = read_letters(files or (), topic, {"bootstrap.servers": bootstrap, **of_client})
-    if found.others:
-        others = number_of(found.others, "message" if topic else "line")
+    letters_read = read_letters(files or (), topic, {"bootstrap.servers": bootstrap, **of_client})
+    if letters_read.others:
+        others = number_of(letters_read.others, "message" if topic else "line")
         echo(f"{others} are not valid dead letters.", err=True)
-    return found
+    return letters_read
 
 
 def read_selected(
@@ -218,8 +218,8 @@ def read_selected(
         since_s=None if since is None else moment_of(since, now_s, "--since"),
         until_s=None if until is None else moment_of(until, now_s, "--until"),
     )
-    found = read_all(files, topic, bootstrap, settings, from_files, from_environment)
-    return SelectedLetters(selection.of(found.letters), found)
+    letters_read = read_all(files, topic, bootstrap, settings, from_files, from_environment)
+    return SelectedLetters(selection.of(letters_read.letters), letters_read)
 
 
 class SelectedLetters(NamedTuple):
@@ -242,26 +242,26 @@ def list_(
 
     An option that is given several times selects letters with any of its values.
     """
-    letters, found = selected
+    letters, letters_read = selected
     marks = marks_of(letters)
     if as_json_:
         rows = [as_json(letter, marks) for letter in letters]
-        echo_json({"letters": rows, "not_letters": found.others})
+        echo_json({"letters": rows, "not_letters": letters_read.others})
         return
-    Terminal().print(letter_table(letters, marks, len(found.letters)))
+    Terminal().print(letter_table(letters, marks, len(letters_read.letters)))
 
 
 @dead.command(no_args_is_help=True)
 @made_of_options(found=read_all)
 def show(
     number: Annotated[int, typer.Argument(metavar="N", help="The number in `list`.")],
-    found: Found,
+    letters_read: Found,
 ) -> None:
     """Show all fields of one dead letter, with control characters escaped."""
-    chosen = [letter for letter in found.letters if letter.number == number]
+    chosen = [letter for letter in letters_read.letters if letter.number == number]
     if not chosen:
         raise ConfigError(
-            f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
+            f"there is no dead letter {number}: there are {len(letters_read.letters):,}, from 1 on"
         )
     for line in details(chosen[0], marks_of(chosen)):
         echo(line)

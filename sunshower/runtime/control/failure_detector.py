@@ -90,9 +90,11 @@ class FailureDetector:
         """Return the workers to replace now. `known`: those that have said hello."""
         stopped_s = now - self._looked_s
         if stopped_s > max(_STOPPED * self._timeout_s, _LATE_S):  # what they sent is waiting
-            self._heard_s = {one: min(at_s + stopped_s, now) for one, at_s in self._heard_s.items()}
+            self._heard_s = {
+                worker: min(at_s + stopped_s, now) for worker, at_s in self._heard_s.items()
+            }
         self._looked_s = now
-        self._heard_s = {one: self._heard_s.get(one, now) for one in workers}
+        self._heard_s = {worker: self._heard_s.get(worker, now) for worker in workers}
         silent = []
         for worker in workers:
             if worker not in known:
@@ -116,7 +118,9 @@ class FailureDetector:
     def silent(self) -> dict[int, float]:
         """Worker → how long it has been silent; also those of which no process has begun yet."""
         since = {worker: self._looked_s - at_s for worker, at_s in self._heard_s.items()}
-        return {one: for_s for one, for_s in since.items() if for_s >= SUSPECT * self._timeout_s}
+        return {
+            worker: for_s for worker, for_s in since.items() if for_s >= SUSPECT * self._timeout_s
+        }
 
     def _is_due(self, worker: int, now: float) -> bool:
         if worker not in self._started:

@@ -394,14 +394,14 @@ class Master:
         return 0 if tasks == self.plan.tasks else self._change(tasks, event.wait_s, now)
 
     def _on_upgrade(self, event: events.Upgrade, now: float) -> tuple[int, list[str]]:
-        wanted, kept = as_changed(self.plan, self._declared.graph, event.given)
-        report = [*preview(self.plan, wanted), *kept]
+        wanted, kept_lines = as_changed(self.plan, self._declared.graph, event.given)
+        report = [*preview(self.plan, wanted), *kept_lines]
         try:
             plan = upgraded(self.plan, wanted, self.stored.lives, self.stored.last_task_id)
             self.nodes.check(plan)
         except LifecycleError as error:
-            told = [str(error), *(report if event.dry_run else ())]
-            raise LifecycleError("\n".join(told)) from error
+            lines = [str(error), *(report if event.dry_run else ())]
+            raise LifecycleError("\n".join(lines)) from error
         if event.dry_run:
             return 0, report
         self.next_declared = plan.with_tasks(event.given.tasks)
@@ -409,7 +409,7 @@ class Master:
         change = self._change(plan.tasks, event.wait_s, now)
         self.stored.next_plan = change
         self.log.note("command", event.command)
-        return change, [*changes(self.plan, plan), *kept]
+        return change, [*changes(self.plan, plan), *kept_lines]
 
     def _on_keep(self, event: events.Keep, now: float) -> int:
         change = self._change(all_elsewhere(self.plan, self.stored.lives), event.wait_s, now)

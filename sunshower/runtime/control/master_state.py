@@ -98,7 +98,7 @@ class MasterState:
             counts = self.suspects.setdefault(task, {})
             for number in report.numbers[task]:
                 counts[number] = counts.get(number, 0) + 1
-        return {task: max(found) for task, found in report.drawn.items()}
+        return {task: max(counts) for task, counts in report.drawn.items()}
 
     def inject(self, injected: InjectedFaults) -> None:
         """Note the injected faults, and which lives they cut off."""
@@ -152,9 +152,9 @@ class MasterState:
         by_task: tuple[dict[int, Any], ...] = (
             self.quarantined, self.positions, self.drawn, self.suspects,
         )  # fmt: skip
-        for kept in by_task:
-            for task in kept.keys() - {task.id for task in plan.tasks}:
-                del kept[task]
+        for values in by_task:
+            for task in values.keys() - {task.id for task in plan.tasks}:
+                del values[task]
         for name in self.retired.keys() - plan.graph.components.keys():
             del self.retired[name]
 
@@ -165,7 +165,7 @@ class MasterState:
         for worker in workers:
             for task in worker.tasks:
                 parts.setdefault(task.component, []).append(task.totals)
-        return {component: Totals.sum_of(found) for component, found in parts.items()}
+        return {component: Totals.sum_of(counts) for component, counts in parts.items()}
 
     def to_bytes(self) -> bytes:
         """The state as MessagePack."""
@@ -198,14 +198,14 @@ class MasterState:
         data = versions.unstamp("the state of the master", data, versions.MASTER_STATE, _WAY_OUT)
         stored = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
         measured = {kind: stored.pop(name, {}) for name, kind in _LATENCIES.items()}
-        known = {one.name for one in fields(MasterState)}
+        known = {item.name for item in fields(MasterState)}
         unknown = {name: stored.pop(name) for name in stored.keys() - known}
         retired = {
             name: Totals(
-                Counts.from_fields(one),
+                Counts.from_fields(item),
                 {kind: Latencies(*own[name]) for kind, own in measured.items() if name in own},
             )
-            for name, one in stored.get("retired", {}).items()
+            for name, item in stored.get("retired", {}).items()
         }
         quarantined = stored.get("quarantined", {}).items()
         injected = stored.get("injected")

@@ -101,21 +101,24 @@ class NodeRoom:
         return self._emptying(requests, places) if self._packs else self._evening(requests, places)
 
     def _evening(self, requests: Requests, places: Mapping[int, str]) -> list[int]:
-        there, moved = {w: places[w] for w in requests if places.get(w) in self._nodes}, list[int]()
-        while (move := self._next_even(requests, there)) is not None:
+        node_of, moved = (
+            {w: places[w] for w in requests if places.get(w) in self._nodes},
+            list[int](),
+        )
+        while (move := self._next_even(requests, node_of)) is not None:
             worker, to = move
-            self._add(there.pop(worker), requests[worker], -1)
+            self._add(node_of.pop(worker), requests[worker], -1)
             self._add(to, requests[worker], 1)
             moved.append(worker)
         return moved
 
-    def _next_even(self, requests: Requests, there: Mapping[int, str]) -> tuple[int, str] | None:
+    def _next_even(self, requests: Requests, node_of: Mapping[int, str]) -> tuple[int, str] | None:
         ascending = sorted(self._nodes, key=self._spread_order)
         for to in ascending:
             for here in reversed(ascending):
                 if self._hosted[here] - self._hosted[to] < 2:
                     break
-                for worker, node in sorted(there.items()):
+                for worker, node in sorted(node_of.items()):
                     if node == here and self._fits(to, requests[worker]):
                         return worker, to
         return None
@@ -167,10 +170,10 @@ def choice(
     """The node for the new process of one worker; None: none has room. One that is replaced goes to
     another node than before, if there is one: Ray may not know yet that the former one is cut off.
     `starting`: workers with a place whose requests Ray has not counted yet."""
-    others = {one: at for one, at in view.places.items() if one != worker}
+    others = {other: at for other, at in view.places.items() if other != worker}
     room = NodeRoom(view.staying, others.values(), placement)
-    for one, wanted in starting.items():
-        room.reserve(others[one], wanted)
+    for other, wanted in starting.items():
+        room.reserve(others[other], wanted)
     former = view.places.get(worker, "")
     return room.choose(request, [former]) or room.choose(request)
 
@@ -183,7 +186,7 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
         return None
     if not view.staying:
         return _ALL_DRAINED
-    room = NodeRoom([replace(one, free=one.total) for one in view.staying], ())
+    room = NodeRoom([replace(node, free=node.total) for node in view.staying], ())
     for worker, request in others.items():
         room.reserve(view.places.get(worker, ""), request)
     for worker, request in sorted(requests.items()):
@@ -197,8 +200,8 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
         for name, amount in request.amounts.items():
             wanted[name] = wanted.get(name, 0.0) + amount
     for name, amount in wanted.items():
-        if amount > (there := room.free(name)) + _TINY:
-            one, all_of = _one(name, amount), _one(name, there)
+        if amount > (available := room.free(name)) + _TINY:
+            one, all_of = _one(name, amount), _one(name, available)
             whose = "its new workers" if others else "its workers"
             besides = " besides what its other workers request" if others else ""
             drained = len(view.staying) < len(view.nodes)
@@ -209,7 +212,7 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
 
 def unmet(requests: Requests, view: NodeView) -> list[int]:
     """Those of these workers, which may have no process, that wait for room."""
-    starting = {one: request for one, request in requests.items() if one in view.starting}
+    starting = {worker: request for worker, request in requests.items() if worker in view.starting}
     return [worker for worker, request in sorted(starting.items()) if request in view.unmet]
 
 
@@ -296,7 +299,9 @@ class NodeMoves:
         `taken`: workers that may have a process. Raises LifecycleError if that cannot be."""
         fixed = {worker for worker in before.workers if pinned(before, worker)}
         staying = {worker for worker in after.workers if worker in before.workers}
-        changed = {one for one in staying if before.request_of(one) != after.request_of(one)}
+        changed = {
+            worker for worker in staying if before.request_of(worker) != after.request_of(worker)
+        }
         if stuck := sorted(changed & fixed):
             task = pinned(before, stuck[0])[0]
             raise LifecycleError(
@@ -363,7 +368,7 @@ class NodeMoves:
             for worker in sorted(leaving)
             if worker not in room or pinned(plan, worker)
         ]
-        requests = {one: plan.request_of(one) for one in absent}
+        requests = {worker: plan.request_of(worker) for worker in absent}
         return (*waits(requests, self.view), *held)
 
     def lines(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:

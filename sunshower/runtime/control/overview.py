@@ -151,7 +151,7 @@ class ConditionTracker:
         filled = {task.task for task in tasks if task.has_filled}
         self._stored.filled.update(id for id, awaited in self._awaited.items() if awaited <= filled)
         waits = [(t.component, t.task, t.health.wait) for t in tasks if t.health.wait is not None]
-        doubts = [one for one in waits if one[2].kind is WaitKind.DOUBT]
+        doubts = [wait for wait in waits if wait[2].kind is WaitKind.DOUBT]
         succeeding = self._find_succeeding(tasks, {name for name, _, _ in doubts})
         self.now = Conditions(
             frozenset(self._stored.proven),
@@ -166,7 +166,7 @@ class ConditionTracker:
     def _find_drawn(self, stats: Mapping[int, WorkerStats]) -> dict[tuple[int, int], Reached]:
         """For each life that waits for it: how far the sources of its tables are. What its former
         life had processed was drawn before."""
-        found: dict[tuple[int, int], Reached] = {}
+        reached: dict[tuple[int, int], Reached] = {}
         for waiting in stats.values() if self._tables else ():
             place = waiting.worker, waiting.incarnation
             tables = (task for task in waiting.tasks if task.component in self._tables)
@@ -181,8 +181,8 @@ class ConditionTracker:
             }
             expected = {task for id in sources for task in self._sources[id]}
             if place in self.now.drawn or expected <= drawn.keys():
-                found[place] = self.now.drawn.get(place, drawn)
-        return found
+                reached[place] = self.now.drawn.get(place, drawn)
+        return reached
 
     def _has_succeeded(self, task: TaskStats) -> bool:
         is_spout = task.component in self._spouts

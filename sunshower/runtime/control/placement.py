@@ -90,8 +90,8 @@ def _packed(plan: Plan, count: int, pinned: set[int]) -> list[int]:
     lost = [task for task in plan.tasks if task.id in pinned and task.worker in by_need[count:]]
     if lost:
         raise _stuck(plan, lost, f"{len(held)} workers have such tasks")
-    kept = by_need[:count]
-    workers = sorted([*kept, *unused(kept, count - len(kept))])
+    staying = by_need[:count]
+    workers = sorted([*staying, *unused(staying, count - len(staying))])
     spread = _Spread(workers, pinned)
     spouts = {spout.id for spout in plan.graph.spouts}
     for component in plan.graph.components:

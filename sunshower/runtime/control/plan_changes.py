@@ -213,7 +213,10 @@ def _says_the_same(setting: str, before: Graph, graph: Graph) -> bool:
 
 def _is_same(value: Any, other: Any) -> bool:
     """Whether both are equal; those of `between` also in their bounds."""
-    bounds = [(one.least, one.most) if isinstance(one, Between) else None for one in (value, other)]
+    bounds = [
+        (bound.least, bound.most) if isinstance(bound, Between) else None
+        for bound in (value, other)
+    ]
     return bool(value == other) and bounds[0] == bounds[1]
 
 
@@ -226,21 +229,21 @@ def with_given(before: Plan, graph: Graph) -> tuple[Graph, list[str]]:
     """The graph with the settings that a command has given to the plan `before`, if neither a
     command nor the program says otherwise now; and what is kept, a line each, for users. Numbers of
     workers and ackers are kept as in `as_changed`, except one instead of a `between`."""
-    kept = {
+    by_hand = {
         name: declared
         for name, declared in before.graph.given.items()
         if name not in graph.given
         and (name not in ("workers", "ackers") or isinstance(declared, Between))
         and _is_same(getattr(graph.config, name), declared)
     }
-    if not kept:
+    if not by_hand:
         return graph, []
-    values = {name: getattr(before.graph.config, name) for name in kept}
-    if "workers" in kept and before.layout is Layout.PACK:
+    values = {name: getattr(before.graph.config, name) for name in by_hand}
+    if "workers" in by_hand and before.layout is Layout.PACK:
         values["workers"] = len(before.workers)  # also if a rebalance has changed them since
     config = replace(graph.config, **values)
     lines = [f"{name} keeps its value of --set: {value}" for name, value in values.items()]
-    return replace(graph, config=config, given={**graph.given, **kept}), lines
+    return replace(graph, config=config, given={**graph.given, **by_hand}), lines
 
 
 def continued(before: Plan, given: Plan) -> dict[str, Component]:
@@ -373,8 +376,8 @@ def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
                 f"component and the name of its state, or {_AGAIN}"
             )
         elif how := state.differences(has[name]):
-            told = f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}"
+            problem = f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}"
             if is_of_batches(old) or {*how} & {"store", "key", "operator"}:
-                yield f"{told}; set that back; or give the state another name, and {_AGAIN}"
+                yield f"{problem}; set that back; or give the state another name, and {_AGAIN}"
             else:
-                yield f"{told}; {_AGAIN}, and migrate= converts it"
+                yield f"{problem}; {_AGAIN}, and migrate= converts it"

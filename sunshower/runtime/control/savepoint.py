@@ -157,9 +157,9 @@ class Savepoint:
 
     def to_bytes(self) -> bytes:
         """The savepoint for a file."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["tasks"] = [astuple(task) for task in self.tasks]
-        values["components"] = {name: asdict(one) for name, one in self.components.items()}
+        values["components"] = {name: asdict(item) for name, item in self.components.items()}
         body = msgpack.packb(values)
         return versions.stamp(versions.SAVEPOINT, crc32(body).to_bytes(4) + body)
 

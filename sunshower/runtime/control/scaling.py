@@ -206,10 +206,10 @@ def bounds_of(plan: Plan) -> dict[str, Between]:
     workers, unless each task has a worker of its own."""
     graph = plan.graph
     numbers = {id: component.parallelism for id, component in graph.components.items()}
-    found = {id: number for id, number in numbers.items() if isinstance(number, Between)}
+    bounds = {id: number for id, number in numbers.items() if isinstance(number, Between)}
     if isinstance(workers := graph.config.workers, Between) and plan.layout is Layout.PACK:
-        found[WORKERS] = Between(workers.least, workers.most, len(plan.workers))
-    return found
+        bounds[WORKERS] = Between(workers.least, workers.most, len(plan.workers))
+    return bounds
 
 
 class LoadWindows(NamedTuple):
@@ -294,7 +294,7 @@ class _Deciding:
 
     def _grow(self, id: str) -> tuple[Change | None, str]:
         """More tasks of the bottleneck, and the reason, or why not."""
-        load, sources = self._loads[id], [self._loads[one] for one in self._sources_of(id)]
+        load, sources = self._loads[id], [self._loads[source] for source in self._sources_of(id)]
         is_busy = f"{id!r} is busy {load.top:.2f}"
         reads = self._plan.graph.components[id].inputs
         if load.mean <= BUSY and not all(isinstance(read.grouping, _EVEN) for read in reads):
@@ -310,7 +310,7 @@ class _Deciding:
         catch_up_s = max((source.catch_up_s for source in sources), default=inf)
         if catch_up_s <= _CATCH_UP_MAX_S:
             return None, f"{is_busy}, and its source catches up within {catch_up_s:.0f} s"
-        latest = [self._windows.latest[one] for one in self._sources_of(id)]
+        latest = [self._windows.latest[source] for source in self._sources_of(id)]
         factor = max(_factor(sources), _factor(latest))
         wanted = max(bounds + 1, _tasks_for(self._demand[id] * factor))
         best = self._best(id, min(wanted, bounds.most), factor)

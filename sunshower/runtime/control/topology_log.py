@@ -60,12 +60,12 @@ class TopologyLog:
         """Add an event that happens now."""
         self.add([LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place)])
 
-    def problems(self, event: str, there: Collection[str], level: str = "warning") -> None:
+    def problems(self, event: str, lines: Collection[str], level: str = "warning") -> None:
         """Add those problems that are there and were not at the last call for this event."""
-        for line in there:
+        for line in lines:
             if line not in self._problems.get(event, ()):
                 self.note(event, line, level)
-        self._problems[event] = there
+        self._problems[event] = lines
 
     def leave(self, workers: Sequence[int]) -> None:
         """Add that tasks of these workers leave nodes that are being drained."""
@@ -164,12 +164,12 @@ class TopologyLog:
     ) -> None:
         grown = task.counts if before is None else task.counts.since(before.counts)
         newest = {(failure.cause.value, failure.component): failure for failure in task.failures}
-        for found, count in grown.places.items():
-            sample = newest.get((found.cause, found.component))
+        for failed_at, count in grown.places.items():
+            sample = newest.get((failed_at.cause, failed_at.component))
             # The newest reason may be that of another task of the component.
-            why = found.cause if sample is None else str(replace(sample, task=found.task))
+            why = failed_at.cause if sample is None else str(replace(sample, task=failed_at.task))
             text = f"tuples of spout {task.component!r} failed: {why}"
-            self._count("failed", found.cause, count, text, "warning", _place_of(found))
+            self._count("failed", failed_at.cause, count, text, "warning", _place_of(failed_at))
         if grown.dead:
             text = f"tuples of spout {task.component!r} are dead letters"
             self._count("dead letter", "", grown.dead, text, "error", place)
@@ -193,10 +193,10 @@ class TopologyLog:
                 self.add([self._failures.pop(key)])
 
 
-def _place_of(found: FailurePlace) -> dict[str, Any]:
-    known = found.component and found.task >= 0
+def _place_of(place: FailurePlace) -> dict[str, Any]:
+    known = place.component and place.task >= 0
     return {
-        "component": found.component,
-        "task": found.task if known else None,
-        "worker": found.worker if known else None,
+        "component": place.component,
+        "task": place.task if known else None,
+        "worker": place.worker if known else None,
     }

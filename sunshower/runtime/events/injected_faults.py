@@ -122,14 +122,14 @@ class InjectedFaults:
         }
 
     @staticmethod
-    def from_fields(found: Mapping[str, Any]) -> InjectedFaults:
+    def from_fields(values_of: Mapping[str, Any]) -> InjectedFaults:
         """Build the value from the result of `to_fields`."""
         return InjectedFaults(
-            tuple(Raise(**values) for values in found["raises"]),
-            tuple(SlowTask(**values) for values in found["slows"]),
-            tuple(Link(**values) for values in found["links"]),
-            found["expirations"],
-            tuple(found.get("isolated", ())),
+            tuple(Raise(**values) for values in values_of["raises"]),
+            tuple(SlowTask(**values) for values in values_of["slows"]),
+            tuple(Link(**values) for values in values_of["links"]),
+            values_of["expirations"],
+            tuple(values_of.get("isolated", ())),
         )
 
 

@@ -92,11 +92,11 @@ class Ticker:
 
 
 def tickers(
-    plan: Plan, task: BoltTask | SpoutTask, there: Iterable[Ticker], now: float
+    plan: Plan, task: BoltTask | SpoutTask, present: Iterable[Ticker], now: float
 ) -> list[Ticker]:
     """The Ticker of a task just opened, if it has a `tick_s` and none in `there` yet."""
     every_s = plan.component(task.task).tick_s
-    if every_s is None or any(ticker.task is task for ticker in there):
+    if every_s is None or any(ticker.task is task for ticker in present):
         return []
     output_streams = task.output_streams if isinstance(task, BoltTask) else None
     return [Ticker(task, output_streams, every_s, now)]

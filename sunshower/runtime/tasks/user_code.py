@@ -156,14 +156,14 @@ def failure_of(
     """The failure of a tuple, or a batch, for an exception of user code.
 
     `unavailable`: types that count as an outage besides those of outages.py."""
-    told = traceback.TracebackException.from_exception(error)  # only once: the costliest part
+    formatted = traceback.TracebackException.from_exception(error)  # only once: the costliest part
     return Failure(
         Cause.UNAVAILABLE if is_unavailable(error, unavailable) else Cause.EXCEPTION,
         task.component,
         task.index,
-        without_secrets("".join(told.format_exception_only()).strip()),
+        without_secrets("".join(formatted.format_exception_only()).strip()),
         type(error).__qualname__,
-        without_secrets("".join(told.format())),
+        without_secrets("".join(formatted.format())),
         task.worker,
     )
 

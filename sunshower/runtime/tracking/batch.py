@@ -67,10 +67,10 @@ class Anchors:
     def __len__(self) -> int:
         return len(self.roots) if self.offsets is None else len(self.offsets) - 1
 
-    def add(self, made: U64, which: I64, edges: U64) -> None:
+    def add(self, xors_made: U64, which: I64, edges: U64) -> None:
         """XOR new edges of the records at `which` into `made`: one for each of them; of shared
         anchors one for each anchor."""
-        made[slice(None) if self.shared else which] ^= edges
+        xors_made[slice(None) if self.shared else which] ^= edges
 
     def made_by(self, edges: U64, ends: I64) -> U64:
         """Return the XOR of the edges made from each input, whose outputs end at `ends[i]`; from
@@ -219,12 +219,12 @@ class Batch:
         for index, failure in failures.items():
             yield self.roots_of(index), failure
 
-    def acked(self, made: U64, failures: Mapping[int, Failure]) -> tuple[U64, U64]:
+    def acked(self, xors_made: U64, failures: Mapping[int, Failure]) -> tuple[U64, U64]:
         """The roots and XORs to report of the records that have not failed. `made`: the XOR of the
         edges made from each record; from a shared batch, of those of each tree."""
         if self.offsets is not None:
-            made = made.repeat(np.diff(self.offsets))
-        roots, xors = self.roots, self.edges ^ made
+            xors_made = xors_made.repeat(np.diff(self.offsets))
+        roots, xors = self.roots, self.edges ^ xors_made
         if not failures:
             return roots, xors
         if self.shared:

@@ -67,9 +67,9 @@ def _needed(route: Route) -> Sequence[Channel]:
 class NotSent(Exception):
     """Groupings raised for some records of a `send`; all others were sent."""
 
-    def __init__(self, made: U64 | None, errors: dict[int, BaseException]) -> None:
+    def __init__(self, xors_made: U64 | None, errors: dict[int, BaseException]) -> None:
         super().__init__(f"{len(errors)} records have no way")
-        self.made = made  # as `send` returns it
+        self.made = xors_made  # as `send` returns it
         self.errors = errors  # index of the record → what was raised for it
 
 
@@ -91,17 +91,17 @@ class OutputStreams:
             route for output_stream in output_streams.values() for route in output_stream.routes
         ]
         self._channels = {channel for route in routes for channel in route.channels}
-        self._remote = [one for one in self._channels if isinstance(one, RemoteChannel)]
+        self._remote = [channel for channel in self._channels if isinstance(channel, RemoteChannel)]
         self._gates = [channel for route in routes for channel in _needed(route)]
         self._choices = [found for route in routes if (found := _free_to_choose(route))]
-        often = [one for id, one in output_streams.items() if id not in (DEAD_LETTERS, WATERMARKS)]
+        often = [out for id, out in output_streams.items() if id not in (DEAD_LETTERS, WATERMARKS)]
         self._metered = {c for stream in often for route in stream.routes for c in route.channels}
         self._widest = max((len(route.channels) for route in routes), default=1)
         self.none = not output_streams  # whether the task has no output stream
         self.counts = {  # by stream, without watermarks: users count records
-            id: one.counts for id, one in output_streams.items() if id != WATERMARKS
+            id: out.counts for id, out in output_streams.items() if id != WATERMARKS
         }
-        self._by_index = {one.index: one.counts for one in output_streams.values()}
+        self._by_index = {out.index: out.counts for out in output_streams.values()}
         self._blocked_s, self._blocked_since_s = 0.0, inf
         self.alone = False  # mark what is sent, as Batch.alone
 
@@ -250,19 +250,19 @@ class OutputStreams:
         if isinstance(shares, BaseException):
             return self._send_singly(stream, records, anchors, shares)
         output_stream.counts.emitted += count
-        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
+        xors = None if anchors is None else np.zeros(len(anchors), np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
                 part = pick(records, which)
                 batch = Batch(output_stream.index, self._task, part, alone=self.alone)
-                if made is not None and anchors is not None:
+                if xors is not None and anchors is not None:
                     chosen = anchors.select(which)
                     edges = self._edges.draw(len(chosen))
-                    made[slice(None) if anchors.shared else which] ^= edges
+                    xors[slice(None) if anchors.shared else which] ^= edges
                     batch.roots, batch.edges, batch.offsets = chosen.with_edges(edges)
                     batch.shared = anchors.shared
                 self.send_batch(route.channels[target], batch)
-        return made
+        return xors
 
     def shares(
         self, output_stream: OutputStream, records: Any, count: int
@@ -278,10 +278,10 @@ class OutputStreams:
     ) -> U64 | None:
         """Send records one by one, to find those for which a grouping raises."""
         count = len(records)
-        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
+        xors = None if anchors is None else np.zeros(len(anchors), np.uint64)
         if count == 1 or (anchors is not None and anchors.shared):
             self.output_stream(stream).counts.emitted += count
-            raise NotSent(made, {0: error})
+            raise NotSent(xors, {0: error})
         errors: dict[int, BaseException] = {}
         for index in range(count):
             position = np.array([index])
@@ -292,11 +292,11 @@ class OutputStreams:
             except NotSent as refused:
                 errors[index] = refused.errors[0]
             else:
-                if made is not None and sent is not None:
-                    made[position] = sent
+                if xors is not None and sent is not None:
+                    xors[position] = sent
         if errors:
-            raise NotSent(made, errors)
-        return made
+            raise NotSent(xors, errors)
+        return xors
 
     def send_batch(self, channel: Channel, batch: Batch) -> None:
         """Send a batch to one target."""

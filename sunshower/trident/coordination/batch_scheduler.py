@@ -160,7 +160,7 @@ class BatchScheduler:
         active = self._active_attempt(txid, attempt)
         if active is None or self.finished:
             return False
-        for later in [one for one in self.active if one >= txid]:
+        for later in [number for number in self.active if number >= txid]:
             del self.active[later]
         failures = self._failures.setdefault(txid, _Failures())
         if counts:
@@ -176,7 +176,7 @@ class BatchScheduler:
     @property
     def failures(self) -> dict[int, int]:
         """The counted failures of batches that are not committed, by txid."""
-        return {txid: one.times for txid, one in self._failures.items() if one.times}
+        return {txid: failure.times for txid, failure in self._failures.items() if failure.times}
 
     def skips(self, txid: int) -> bool:
         """Whether the next attempt skips the batch."""

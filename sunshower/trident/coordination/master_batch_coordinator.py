@@ -180,7 +180,7 @@ class Timing:
         """Figures by name. Names with a slash belong to one active batch: attempt, phase (0
         processing, 1 processed, 2 committing, 3 committed), age, and seconds until it was
         processed."""
-        found: dict[str, float] = {
+        figures: dict[str, float] = {
             "txid": machine.current,
             "batches active": len(machine.active),
             "batches committed": self._committed,
@@ -191,15 +191,15 @@ class Timing:
             "mean seconds": self._busy_s / self._committed if self._committed else 0.0,
         }
         if self._unavailable_since_s is not None:
-            found["seconds unavailable"] = now - self._unavailable_since_s
+            figures["seconds unavailable"] = now - self._unavailable_since_s
         for txid, active in machine.active.items():
-            found[f"batch {txid}/attempt"] = active.attempt
-            found[f"batch {txid}/phase"] = list(Status).index(active.status)
+            figures[f"batch {txid}/attempt"] = active.attempt
+            figures[f"batch {txid}/phase"] = list(Status).index(active.status)
             times = self._active[txid]
-            found[f"batch {txid}/age seconds"] = now - times.begun_s
+            figures[f"batch {txid}/age seconds"] = now - times.begun_s
             if times.processed_s is not None:
-                found[f"batch {txid}/process seconds"] = times.processed_s - times.begun_s
-        return found
+                figures[f"batch {txid}/process seconds"] = times.processed_s - times.begun_s
+        return figures
 
 
 # ---- master batch coordinator --------------------------------------------------------------------
@@ -332,8 +332,8 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         self._out = None  # after a rebalance there is another collector
 
     def figures(self) -> Mapping[str, float]:
-        found = self._timing.figures(self._scheduler, self._clock.now())
-        return found | {
+        figures = self._timing.figures(self._scheduler, self._clock.now())
+        return figures | {
             f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
         }
 
@@ -344,19 +344,19 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
     def differences(self, other: Any) -> list[str]:
         """What hinders the coordinator of new code from continuing with these batches."""
         ours, theirs = self._plan, other._plan
-        found = []
+        lines = []
         if shape_of([ours.store, ours.root]) != shape_of([theirs.store, theirs.root]):
-            found.append(f"the store of the batches of {ours.group!r} differs")
+            lines.append(f"the store of the batches of {ours.group!r} differs")
         for id, spout in ours.spouts.items():
             new = theirs.spouts.get(id)
             if new is None:
-                found.append(f"the position of the batches of {id!r} would be left without it")
+                lines.append(f"the position of the batches of {id!r} would be left without it")
             elif (old_kind := _kind_of(spout)) != (new_kind := _kind_of(new)):
-                found.append(
+                lines.append(
                     f"the batches of {id!r} are read by {new_kind} instead of {old_kind}, which "
                     "need not find their position"
                 )
-        return found
+        return lines
 
     def close(self) -> None:
         for source in self._sources.values():

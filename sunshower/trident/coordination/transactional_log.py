@@ -56,7 +56,7 @@ def letters(
     """One letter for each row of a batch; its message id is the txid."""
     failure, times = _unpacked(why)
     records = (dict(zip(schema.fields, row, strict=True)) for row in schema.rows(rows))
-    return [dead_letter(spout, txid, one, failure, times, time=time) for one in records]
+    return [dead_letter(spout, txid, record, failure, times, time=time) for record in records]
 
 
 def letter_without_rows(
@@ -76,11 +76,12 @@ def _unpacked(why: Sequence[Any]) -> tuple[Failure, int]:
 # ---- transactional log ---------------------------------------------------------------------------
 
 
-def mismatch(path: str, found: Any, wanted: str) -> StateMismatch:
+def mismatch(path: str, content: Any, wanted: str) -> StateMismatch:
     """The error for a node with an unexpected value."""
     return StateMismatch(
-        f"{path} holds {found!r:.200}, which is not {wanted}: it is corrupt, or of something else. "
-        "Give the spout another id or the group another store, or remove the node to start over"
+        f"{path} holds {content!r:.200}, which is not {wanted}: it is corrupt, or of something "
+        "else. Give the spout another id or the group another store, or remove the node to start "
+        "over"
     )
 
 
@@ -241,14 +242,14 @@ class TransactionalLog:
 
     def _nodes(self) -> dict[int, JsonNode]:
         if self._known is None:
-            found: dict[int, JsonNode] = {}
+            nodes: dict[int, JsonNode] = {}
             for name in self._tree.children(self._path):
                 node = JsonNode(self._tree, f"{self._path}/{name}")
                 if not (name.isascii() and name.isdecimal()):
                     raise mismatch(node.path, name, "the number of a batch")
                 if node.read():
-                    found[int(name)] = node
-            self._known = found
+                    nodes[int(name)] = node
+            self._known = nodes
         return self._known
 
     def _path_of(self, txid: int) -> str:
@@ -308,8 +309,10 @@ class StoredProgress:
     def skip(self, txid: int, why: list[Any]) -> None:
         """Store that a batch is skipped, and why. From now on any attempt may emit its dead
         letters, so no later life may count its rows."""
-        skipped = {one: reason for one, reason in self.skipped.items() if one >= self.current}
-        failures = {one: times for one, times in self.failures.items() if one != txid}
+        skipped = {
+            number: reason for number, reason in self.skipped.items() if number >= self.current
+        }
+        failures = {number: times for number, times in self.failures.items() if number != txid}
         self._store_troubles(skipped | {txid: why}, failures)
 
     def begin(self, attempts: Mapping[int, int], failures: Mapping[int, int] = _NONE) -> None:
@@ -357,19 +360,19 @@ class StoredProgress:
         )
 
     def _read_all(self) -> None:
-        found: dict[str, list[Any]] = {name: [] for name in _NAMES}
+        values: dict[str, list[Any]] = {name: [] for name in _NAMES}
         for folder in self._folders:
             for name in _NAMES:
                 self._nodes[f"{folder}/{name}"] = node = JsonNode(self._tree, f"{folder}/{name}")
                 if node.read():
-                    found[name].append(_CHECKS[name](node.value, node.path))
-        self.current = max(found[_CURRENT], default=1)
-        self.epoch = max(found[_EPOCH], default=0) + 1
+                    values[name].append(_CHECKS[name](node.value, node.path))
+        self.current = max(values[_CURRENT], default=1)
+        self.epoch = max(values[_EPOCH], default=0) + 1
         self.attempts = {}
-        for txid, attempt in chain.from_iterable(one.items() for one in found[_ATTEMPTS]):
+        for txid, attempt in chain.from_iterable(mapping.items() for mapping in values[_ATTEMPTS]):
             if txid >= self.current:
                 self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
-        stored = chain.from_iterable(one.items() for one in found[_SKIPPED])
+        stored = chain.from_iterable(mapping.items() for mapping in values[_SKIPPED])
         troubles = {txid: trouble for txid, trouble in stored if txid >= self.current}
         self.skipped = {txid: why for txid, why in troubles.items() if is_packed(why)}
         self.failures = {txid: n for txid, n in troubles.items() if txid not in self.skipped}
@@ -460,10 +463,12 @@ def _attempts(value: Any, path: str) -> dict[int, int]:
 
 
 def _skipped(value: Any, path: str) -> dict[int, Any]:
-    good = _is_by_txid(value) and all(is_packed(one) or _is_count(one, 1) for one in value.values())
+    good = _is_by_txid(value) and all(
+        is_packed(reason) or _is_count(reason, 1) for reason in value.values()
+    )
     if not good:
         raise mismatch(path, value, "failures by batch")
-    return {int(name): one for name, one in value.items()}
+    return {int(name): reason for name, reason in value.items()}
 
 
 def _is_by_txid(value: Any) -> bool:

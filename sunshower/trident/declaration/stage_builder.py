@@ -103,7 +103,7 @@ def assemble(topology: Topology, group: Group) -> None:
         ends_windows=frozenset(source.id for source in sources if source.ends_windows),
     )
     master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
-    found = phases(group.stages)
+    phases_of = phases(group.stages)
     waits = any(stage.waits for stage in group.stages)
     config = topology.config
     timeout_s = None if waits else min(config.message_timeout_s, config.block_max_s)
@@ -119,7 +119,7 @@ def assemble(topology: Topology, group: Group) -> None:
             emitter = EmitterRunner(begin, group.store, group.root, timeout_s, group.interval_s)
         kind = WaitingStageBolt if stage.waits else StageBolt
         single = _is_single(group, stage)
-        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter, single)
+        executor = kind(group.id, stage, phases_of[stage.id], group.max_batches, emitter, single)
         topology.bolt(
             stage.id,
             executor,
@@ -132,24 +132,26 @@ def assemble(topology: Topology, group: Group) -> None:
     for stage in group.stages:
         _connect(topology, group, stage, master)
     if group.skip.dead_letters is not None:
-        letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
+        letters = [Stream[Any](topology, source.id, DEAD_LETTERS).shuffle() for source in sources]
         topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
 
 
 def _is_single(group: Group, stage: Stage) -> bool:
     """Whether all rows of a stage go to its first task."""
     outputs = [output for other in group.stages for output in other.outputs]
-    return any(one.target == stage.id and isinstance(one.sharing, ToFirst) for one in outputs)
+    return any(
+        output.target == stage.id and isinstance(output.sharing, ToFirst) for output in outputs
+    )
 
 
 def _streams(group: Group, stage: Stage) -> Streams:
     parts = replace(Schema.of(Part), classes=group.classes)
-    found: dict[str, Any] = {one.stream: DirectStream(parts) for one in stage.outputs}
-    if any(one.counted for one in stage.outputs):
-        found[counts_stream(group.id)] = DirectStream(Count)
+    streams: dict[str, Any] = {output.stream: DirectStream(parts) for output in stage.outputs}
+    if any(output.counted for output in stage.outputs):
+        streams[counts_stream(group.id)] = DirectStream(Count)
     if stage.source is not None and group.skip.dead_letters is not None:
-        found[DEAD_LETTERS] = DeadLetter
-    return found
+        streams[DEAD_LETTERS] = DeadLetter
+    return streams
 
 
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
@@ -159,11 +161,11 @@ def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
         master.stream(COMMIT).all().into(stage.id)
-    for one in stage.inputs:
-        Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
+    for arriving in stage.inputs:
+        Stream[Any](topology, arriving.stage, arriving.stream).direct().into(stage.id)
     if stage.leaves:
         return
-    for feeder in dict.fromkeys(one.stage for one in stage.inputs):
+    for feeder in dict.fromkeys(arriving.stage for arriving in stage.inputs):
         Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
 
 
@@ -258,7 +260,7 @@ class StreamProgram:
         """Register a state's name. Raises DuplicateComponent if it is taken, TopologyError if
         invalid. Names that differ only in case are equal, as for tables in SQLite."""
         check_id(name, where)
-        known = next((one for one in self.states if one.lower() == name.lower()), None)
+        known = next((state for state in self.states if state.lower() == name.lower()), None)
         if known is not None:
             raise DuplicateComponent(
                 f"{where}: there is a state {known!r} already, of {self.states[known]}; a state "
@@ -345,12 +347,14 @@ class BatchStage(StageBuilder):
     ) -> StageRows[BatchStage]:
         """Let other stages send rows to this one."""
         origins = tuple(
-            one.stage.add(Passing(), one.schema, [one]) if one.sharing is not None else one
-            for one in rows
+            origin.stage.add(Passing(), origin.schema, [origin])
+            if origin.sharing is not None
+            else origin
+            for origin in rows
         )
-        varies = any(one.varies for one in origins)
+        varies = any(origin.varies for origin in origins)
         arrival = StageRows(self, rows[0].schema, None, origins, sharing=sharing, varies=varies)
-        arrival.lineage = merged_lineage([one.lineage for one in origins])
+        arrival.lineage = merged_lineage([origin.lineage for origin in origins])
         if arrival.lineage is not None and isinstance(sharing, ToAll | ByGrouping):
             word = "broadcast" if isinstance(sharing, ToAll) else "partition"
             arrival.lineage = replace(arrival.lineage, blocked=f"{word}(…)")
@@ -370,13 +374,13 @@ class BatchStage(StageBuilder):
 
     def upstream(self) -> set[BatchStage]:
         """All stages that feed this one, directly or not, and itself."""
-        found: set[BatchStage] = set()
+        stages: set[BatchStage] = set()
         frontier = [self]
         while frontier:
-            if (stage := frontier.pop()) not in found:
-                found.add(stage)
+            if (stage := frontier.pop()) not in stages:
+                stages.add(stage)
                 frontier += stage.feeders()
-        return found
+        return stages
 
 
 class _Connection(NamedTuple):
@@ -415,7 +419,7 @@ class GroupBuilder:
             max_batches=self.max_batches or 1,
             interval_s=self.interval_s or 0.0,
             skip=self.skip or Skip(),
-            classes=tuple(dict.fromkeys(one for stage in used for one in stage.classes())),
+            classes=tuple(dict.fromkeys(kind for stage in used for kind in stage.classes())),
         )
         spouts = [stage.id for stage in group.stages if stage.source is not None]
         counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
@@ -459,16 +463,16 @@ class GroupBuilder:
 
 def _connections(stages: Sequence[BatchStage], ids: dict[BatchStage, str]) -> list[_Connection]:
     """A stream for each connection of two stages: `to-<target>`, numbered from the second."""
-    found: list[_Connection] = []
+    connections: list[_Connection] = []
     numbers: Counter[tuple[BatchStage, BatchStage]] = Counter()
     for stage in stages:
-        for arrival in (one for one in stage.arrivals if one.readers):
+        for arrival in (rows for rows in stage.arrivals if rows.readers):
             for origin in arrival.origins:
                 numbers[origin.stage, stage] += 1
                 number = numbers[origin.stage, stage]
                 suffix = "" if number == 1 else f"-{number}"
-                found.append(_Connection(origin, arrival, f"to-{ids[stage]}{suffix}"))
-    return found
+                connections.append(_Connection(origin, arrival, f"to-{ids[stage]}{suffix}"))
+    return connections
 
 
 def _of_updates(sharing: Sharing, schema: Schema) -> Sharing:

@@ -155,10 +155,10 @@ class PersistPartition(Persist):
         prepare_code(self.updater, context)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        made = list(self.updater(state, batch) or ())
+        outputs = list(self.updater(state, batch) or ())
         if self.out is not None:
-            check_rows(made, self.out, self.updater)
-        return made if self.out is not None else ()
+            check_rows(outputs, self.out, self.updater)
+        return outputs if self.out is not None else ()
 
 
 class TimedRows(list[Any]):
@@ -210,11 +210,11 @@ class ProcessByKey(Persist, Timed):
         if self.event_time is not None:
             batch.time = as_float(_watermark(known, before=True))
         else:
-            begun = [one.begun_s for one in known if one is not None and one.begun_s]
+            begun = [time.begun_s for time in known if time is not None and time.begun_s]
             batch.time = max(begun, default=-inf)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        calls, store, made = self.calls, self.calls.store, list[Any]()
+        calls, store, outputs = self.calls, self.calls.store, list[Any]()
         reader = self._reader
         try:
             calls.announce(batch)
@@ -223,7 +223,7 @@ class ProcessByKey(Persist, Timed):
             for row in batch:
                 if reader is not None:
                     calls.set_time(max(batch.time, as_float(reader.time(row))))
-                made += calls.expand(row)
+                outputs += calls.expand(row)
             if self.sources:
                 calls.set_time(batch.time)
                 written_by = getattr(state, "written_by", None)
@@ -232,7 +232,7 @@ class ProcessByKey(Persist, Timed):
         finally:
             store.forget()
         state.multi_put([*changed], [*changed.values()])
-        return made
+        return outputs
 
     def figures(self) -> Mapping[str, float]:
         return self.calls.figures()
@@ -278,11 +278,11 @@ class QueryState(Gathering):
             )
         several = len(self.out.fields) - len(self.schema.fields) > 1
         rows = keys_of(self.schema, self.schema.fields, batch)
-        made = zip(rows, answers, strict=True)
+        answered = zip(rows, answers, strict=True)
         if several:
-            emit(self.out.make([(*row, *answer) for row, answer in made]))
+            emit(self.out.make([(*row, *answer) for row, answer in answered]))
         else:
-            emit(self.out.make([(*row, answer) for row, answer in made]))
+            emit(self.out.make([(*row, answer) for row, answer in answered]))
 
     def cleanup(self) -> None:
         self.slot.close()
@@ -298,11 +298,11 @@ class Lookup:
 
     def __call__(self, state: MapState, rows: Sequence[Any]) -> list[Any]:
         keys = list(group_keys(self.schema, self.by, rows))
-        found = dict.fromkeys(keys)
-        for key, value in zip(found, state.multi_get(list(found)), strict=True):
+        values = dict.fromkeys(keys)
+        for key, value in zip(values, state.multi_get(list(values)), strict=True):
             known = self.result is not None and value is not None
-            found[key] = self.result(value) if known else value  # type: ignore[misc]
-        return [found[key] for key in keys]
+            values[key] = self.result(value) if known else value  # type: ignore[misc]
+        return [values[key] for key in keys]
 
 
 # ---- windowing -----------------------------------------------------------------------------------
@@ -478,13 +478,15 @@ class Windows(Persist, Timed):
         half, keys = value["half"], group_keys(self.schema, self.by, batch)
         others = [row for key, row in zip(keys, batch, strict=False) if not _is_done(half, key)]
         batch[:] = others
-        made = self._by_time(store, state, half["value"], batch, attempt, half)
+        counts = self._by_time(store, state, half["value"], batch, attempt, half)
         self._is_known, self._next_end = False, -inf  # memory has the other groups alone
-        whole = {**made, "late": value["late"] + made["late"] - half["value"]["late"]}
-        times = [one["time"] for one in (value, made) if one["time"] is not None]
+        whole = {**counts, "late": value["late"] + counts["late"] - half["value"]["late"]}
+        times = [
+            half_value["time"] for half_value in (value, counts) if half_value["time"] is not None
+        ]
         whole["time"] = max(times, default=None)
         for name in ("fired", "ended", "late_rows"):
-            whole[name] = [*value.get(name, ()), *made.get(name, ())]
+            whole[name] = [*value.get(name, ()), *counts.get(name, ())]
         return whole
 
     def _by_time(
@@ -606,13 +608,13 @@ class Windows(Persist, Timed):
         contents = self.contents.gather(places, rows, attempt)
         late = self._open.take(store, contents, before)
         self.late_records.in_time |= len(late) < len(contents)
-        made: list[Any] = []
+        results: list[Any] = []
         if late:
             by = minus(self.panes.start(int(before) + 1), lowest(late.values()))
             self.late_records.by = max(self.late_records.by, as_float(by))
         for (key, pane), end in late.items():
-            made += self._results(key, end, contents[key, pane], attempt)
-        return made, sum(place in late for place in places) if late else 0
+            results += self._results(key, end, contents[key, pane], attempt)
+        return results, sum(place in late for place in places) if late else 0
 
     def _fire(
         self,

@@ -153,7 +153,7 @@ class Stage:
     @property
     def row_chains(self) -> list[list[int]]:
         """The nodes whose functions become one."""
-        feeds = [feed for one in self.inputs for feed in one.feeds]
+        feeds = [feed for arriving in self.inputs for feed in arriving.feeds]
         feeds += () if self.source is None else self.source.feeds
         return row_chains(self.nodes, feeds, [output.node for output in self.outputs])
 
@@ -329,11 +329,11 @@ class Join(Operator):
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         left, right = batch
         nothing = [(None,) * len(self.sides[1][2])] if self.keep_left else []
-        made = [
-            (*key, *one, *other)
+        joined = [
+            (*key, *own, *other)
             for key, ones in left.items()
             for other in right.get(key, nothing)
-            for one in ones
+            for own in ones
         ]
-        if made:
-            emit(self.out.make(made))
+        if joined:
+            emit(self.out.make(joined))

@@ -90,26 +90,31 @@ class Phases:
 def phases(stages: Sequence[Stage]) -> dict[str, Phases]:
     """The phases of each stage, by id. Raises TopologyError for stages that form a cycle."""
     by_id = {stage.id: stage for stage in stages}
-    feeders = {stage.id: {one.stage for one in stage.inputs} for stage in stages}
+    feeders = {stage.id: {arriving.stage for arriving in stage.inputs} for stage in stages}
     try:
         order = list(TopologicalSorter(feeders).static_order())
     except CycleError as error:
         circle = " → ".join(error.args[1])
         raise TopologyError(f"the stages of a batch group feed each other: {circle}") from None
-    found: dict[str, Phases] = {}
+    phases_of: dict[str, Phases] = {}
     for id in order:
         stage = by_id[id]
-        late_inputs = frozenset(one for one in feeders[id] if id in found[one].late_targets)
+        late_inputs = frozenset(of for of in feeders[id] if id in phases_of[of].late_targets)
         late = _late_nodes(stage, late_inputs)
-        targets = frozenset(one.target for one in stage.outputs if one.node in late)
-        early = frozenset(one.target for one in stage.outputs if one.node not in late)
-        mixed = frozenset(one for one in late_inputs if id in found[one].mixed_targets)
-        found[id] = Phases(late, late_inputs, targets, mixed, targets & early)
-    return found
+        targets = frozenset(output.target for output in stage.outputs if output.node in late)
+        early = frozenset(output.target for output in stage.outputs if output.node not in late)
+        mixed = frozenset(of for of in late_inputs if id in phases_of[of].mixed_targets)
+        phases_of[id] = Phases(late, late_inputs, targets, mixed, targets & early)
+    return phases_of
 
 
 def _late_nodes(stage: Stage, late_inputs: frozenset[str]) -> frozenset[int]:
-    late = {feed.node for one in stage.inputs if one.stage in late_inputs for feed in one.feeds}
+    late = {
+        feed.node
+        for arriving in stage.inputs
+        if arriving.stage in late_inputs
+        for feed in arriving.feeds
+    }
     for index, node in enumerate(stage.nodes):  # nodes come after those they read
         if node.operator.commits:
             late.add(index)
@@ -128,9 +133,11 @@ class PartSender:
 
     def __init__(self, group: str, stage: Stage, context: Context) -> None:
         self._counts = counts_stream(group)
-        self._tasks = {one.target: context.tasks[one.target] for one in stage.outputs}
-        self._outputs: list[tuple[StageOutput, list[Any]]] = [(one, []) for one in stage.outputs]
-        self.targets = [*dict.fromkeys(one.target for one in stage.outputs if one.counted)]
+        self._tasks = {output.target: context.tasks[output.target] for output in stage.outputs}
+        self._outputs: list[tuple[StageOutput, list[Any]]] = [
+            (output, []) for output in stage.outputs
+        ]
+        self.targets = [*dict.fromkeys(output.target for output in stage.outputs if output.counted)]
         for output in stage.outputs:
             output.sharing.prepare(len(self._tasks[output.target]), context.index)
 
@@ -256,11 +263,11 @@ class Operators:
             waiting.give_up(batches[index])
 
     def figures(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for operator in self._operators:
             if callable(figures := getattr(operator, "figures", None)):
-                found.update(figures())
-        return found
+                values.update(figures())
+        return values
 
     def state_entries(self) -> int | None:
         return entries_of(self._operators)
@@ -272,8 +279,8 @@ class Operators:
         return sum_of(windows) if windows else None
 
     def results(self) -> list[Any]:
-        found = (getattr(operator, "result", None) for operator in self._operators)
-        return [result() for result in found if callable(result)]
+        readers = (getattr(operator, "result", None) for operator in self._operators)
+        return [result() for result in readers if callable(result)]
 
     def succeeded(self, txid: int) -> None:
         """Tell publishing operators that the batches up to `txid` are committed."""

@@ -180,7 +180,7 @@ class AutomaticBoltTask(BoltTask):
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _finish(
-        self, batch: Batch, made: BatchOutputs, begun: int, before: U64 | None = None
+        self, batch: Batch, produced: BatchOutputs, begun: int, before: U64 | None = None
     ) -> Batch | None:
         """Send the outputs of the first `begun` inputs of a batch, and settle these, except an
         unfinished one. Returns the other inputs.
@@ -188,14 +188,14 @@ class AutomaticBoltTask(BoltTask):
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
         """
         whole, not_begun = batch.is_indivisible, None
-        outputs, failures = made.outputs, made.failures
+        outputs, failures = produced.outputs, produced.failures
         if not whole and begun < len(batch):
             batch, not_begun = batch.split(begun)
-        if whole and (made.rest is not None or (begun < len(batch) and not failures)):
+        if whole and (produced.rest is not None or (begun < len(batch) and not failures)):
             most = self.service.records_max
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
-        kinds = self._check_outputs(made, batch.records) if outputs else ()
+        kinds = self._check_outputs(produced, batch.records) if outputs else ()
         if whole and failures and (self._keyed is not None or self._has_operators):
             self.bolt.discard()
         elif self._flushes:
@@ -203,13 +203,13 @@ class AutomaticBoltTask(BoltTask):
         if failures:
             failures = batch.as_they_fail(failures)
         xors: U64 | None = batch.nothing_made()
-        if len(failures) < len(batch) and (made.outputs or self._has_operators):
-            xors = self._send(made.outputs, made.ends, batch, OnStream in kinds, failures)
+        if len(failures) < len(batch) and (produced.outputs or self._has_operators):
+            xors = self._send(produced.outputs, produced.ends, batch, OnStream in kinds, failures)
         if before is not None and xors is not None:
             xors ^= before
         last = begun - 1
-        if made.rest is not None and last not in failures:
-            unfinished = Unfinished(batch.only(last), made.rest, _last(xors))
+        if produced.rest is not None and last not in failures:
+            unfinished = Unfinished(batch.only(last), produced.rest, _last(xors))
             self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
@@ -343,18 +343,18 @@ class AutomaticBoltTask(BoltTask):
             return error
         return None
 
-    def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
+    def _check_outputs(self, produced: BatchOutputs, records: Sequence[Any]) -> set[type]:
         """Fail the inputs that yielded a record which does not fit, and drop all their outputs.
         Returns the types of the outputs."""
-        outputs = made.outputs
-        if made.fit and self._schema is not None:
+        outputs = produced.outputs
+        if produced.fit and self._schema is not None:
             kinds = {self._schema.type}
         else:
             kinds = set(map(type, outputs))
-        if not outputs or self._fit(outputs, kinds, made.fit):
+        if not outputs or self._fit(outputs, kinds, produced.fit):
             return kinds
         start, fitting, ends = 0, list[Any](), list[int]()
-        for index, stop in enumerate(made.ends):
+        for index, stop in enumerate(produced.ends):
             mine = outputs[start:stop]
             start = stop
             try:
@@ -362,9 +362,9 @@ class AutomaticBoltTask(BoltTask):
                     self._check_one(output)
                 fitting += mine
             except BadEmit as error:
-                made.failures[index] = self._judge(index, error, records)
+                produced.failures[index] = self._judge(index, error, records)
             ends.append(len(fitting))
-        outputs[:], made.ends = fitting, ends
+        outputs[:], produced.ends = fitting, ends
         return kinds
 
     def _send(

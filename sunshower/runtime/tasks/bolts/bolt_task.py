@@ -523,7 +523,7 @@ class BoltTask(Supervised):
             raise self.output_streams.misfit_error(stream, record)
 
     def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
-        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
+        xors = None if anchors is None else np.zeros(len(anchors), np.uint64)
         errors: dict[int, BaseException] = {}
         named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
         for stream in dict.fromkeys(output.stream for output in named):
@@ -534,11 +534,11 @@ class BoltTask(Supervised):
             except NotSent as refused:
                 part = refused.made
                 errors |= {int(which[at]): error for at, error in refused.errors.items()}
-            if anchors is not None and made is not None and part is not None:
-                anchors.add(made, which, part)
+            if anchors is not None and xors is not None and part is not None:
+                anchors.add(xors, which, part)
         if errors:
-            raise NotSent(made, errors)
-        return made
+            raise NotSent(xors, errors)
+        return xors
 
     def _send_of_tick(self, send: Callable[[], Any]) -> None:
         """Send outputs of a tick, which are untracked: routing errors are reported at the end."""
@@ -548,7 +548,7 @@ class BoltTask(Supervised):
             for error in refused.errors.values():
                 self.note_untracked(no_way(self.task, error))
 
-    def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
+    def settle(self, batch: Batch, xors_made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it; of a
         shared batch, whose inputs succeed or fail together, that of all of them."""
         inputs = len(batch)
@@ -560,7 +560,7 @@ class BoltTask(Supervised):
         self._executed.add(batch.stream, inputs)
         self._acked += inputs - len(failures)
         self._failed += len(failures)
-        if made is None or not len(batch.roots):
+        if xors_made is None or not len(batch.roots):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
@@ -571,4 +571,4 @@ class BoltTask(Supervised):
                 self._reports.fail(roots, failure)
             else:
                 self.note_untracked(failure)
-        self._reports.ack(*batch.acked(made, failures))
+        self._reports.ack(*batch.acked(xors_made, failures))

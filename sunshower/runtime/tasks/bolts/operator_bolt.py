@@ -67,15 +67,15 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._raised = None
         return super().process(batch)
 
-    def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
-        return set() if is_table(made.outputs) else super()._check_outputs(made, records)
+    def _check_outputs(self, produced: BatchOutputs, records: Sequence[Any]) -> set[type]:
+        return set() if is_table(produced.outputs) else super()._check_outputs(produced, records)
 
     def _is_watermarks(self, batch: Batch) -> bool:
         return self._streams[batch.stream].spec.id == WATERMARKS
 
-    def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
+    def settle(self, batch: Batch, xors_made: U64 | None, failures: dict[int, Failure]) -> None:
         counts = self._acked, self._failed
-        super().settle(batch, made, failures)
+        super().settle(batch, xors_made, failures)
         if self._advances:  # users count records, and so does the master
             self._acked, self._failed = counts
 
@@ -197,7 +197,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     ) -> U64 | None:
         if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
-        made, of_batch = batch.nothing_made(), batch.anchors
+        xors, of_batch = batch.nothing_made(), batch.anchors
         good = np.delete(np.arange(len(batch)), list(failures))
         anchors = of_batch and of_batch.together(good)
         try:
@@ -210,7 +210,7 @@ class OperatorBoltTask(AutomaticBoltTask):
                     self._rows_out += len(records)
                 edges = self.output_streams.send(stream, records, anchors)
                 if of_batch is not None and edges is not None:
-                    of_batch.add(made, good, edges)
+                    of_batch.add(xors, good, edges)
         except user_errors() as error:
             if isinstance(error, NotSent):
                 why = no_way(self.task, next(iter(error.errors.values())))
@@ -220,7 +220,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             several = anchors is not None and len(np.unique(anchors.roots)) > 1
             for index in good.tolist():
                 failures[index] = judged[index].in_common if several else judged[index]
-        return made
+        return xors
 
 
 def _as_they_are(records: Sequence[Any]) -> BatchOutputs:

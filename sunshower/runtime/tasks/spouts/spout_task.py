@@ -422,7 +422,11 @@ class SpoutTask(Supervised):
 
     def send_emissions(self, emissions: Sequence[Emission], now: float) -> None:
         """Emit what a spout has emitted by itself; those without a message id are untracked."""
-        tracked = [one for one in emissions if self.is_tracked and one.message_id is not None]
+        tracked = [
+            emission
+            for emission in emissions
+            if self.is_tracked and emission.message_id is not None
+        ]
         attempts = [emission.attempt for emission in tracked]
         numbers = [emission.number for emission in tracked]
         ids = [emission.message_id for emission in tracked]
@@ -496,15 +500,15 @@ class SpoutTask(Supervised):
         return roots
 
     def start_trees(
-        self, roots: U64, made: U64, errors: dict[int, BaseException], now: float
+        self, roots: U64, xors: U64, errors: dict[int, BaseException], now: float
     ) -> None:
         """Report the starts to the ackers, except of records that a grouping raised for (`errors`,
         by index): those were not sent, and fail at once."""
         if not errors:
-            self._reports.start(roots, made)
+            self._reports.start(roots, xors)
             return
         bad = list(errors)
-        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        self._reports.start(np.delete(roots, bad), np.delete(xors, bad))
         why = {int(roots[at]): no_way(self.task, errors[at]) for at in bad}
         self.failed(roots[bad], why, now)
 

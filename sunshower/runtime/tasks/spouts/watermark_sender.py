@@ -210,19 +210,19 @@ class WatermarkSender:
             )
 
     def emitted(
-        self, roots: U64, numbers: Sequence[int] | I64, found: MessageTimes, now: float
+        self, roots: U64, numbers: Sequence[int] | I64, message_times: MessageTimes, now: float
     ) -> None:
         """Note messages that are emitted now."""
-        numbers, times = np.asarray(numbers, np.int64), found.lowest
+        numbers, times = np.asarray(numbers, np.int64), message_times.lowest
         # A replayed letter comes late in any case, and does not hold windows back.
         for index in (numbers < LETTERS_END).nonzero()[0].tolist():
             times[index] = inf
-            found.ahead.pop(index, None)
-            found.are_ahead.discard(index)
+            message_times.ahead.pop(index, None)
+            message_times.are_ahead.discard(index)
         if self.queued:
-            self._note_replays(numbers, found)
-        if found.ahead:
-            self._count_ahead(numbers, found)
+            self._note_replays(numbers, message_times)
+        if message_times.ahead:
+            self._count_ahead(numbers, message_times)
         slots = slots_of(roots)
         if len(slots) and (most := int(slots.max())) >= len(self._times):
             grown = np.full(max(1024, 2 * most), inf, object)
@@ -231,7 +231,7 @@ class WatermarkSender:
         self._times[slots] = times
         self._note_reached(numbers, times, now)
 
-    def _count_ahead(self, numbers: I64, found: MessageTimes) -> None:
+    def _count_ahead(self, numbers: I64, message_times: MessageTimes) -> None:
         """Count records that are too far ahead of the clock."""
         if not self.ahead:
             _LOG.warning(
@@ -239,11 +239,11 @@ class WatermarkSender:
                 "its window, and does not move the watermark: see ahead= of the window. Further "
                 "ones are counted, not logged",
                 self._owner.task.component,
-                found.lowest[min(found.ahead)],
+                message_times.lowest[min(message_times.ahead)],
                 self._ahead_text,
             )
-        self.ahead += sum(found.ahead.values())
-        self.queued_ahead.update(numbers[[*found.are_ahead]].tolist())
+        self.ahead += sum(message_times.ahead.values())
+        self.queued_ahead.update(numbers[[*message_times.are_ahead]].tolist())
 
     def _note_reached(self, numbers: I64, times: list[Time], now: float) -> None:
         """Note what the partitions of these messages have reached."""
@@ -261,17 +261,17 @@ class WatermarkSender:
         for part, part_times in groups.items():
             top = highest(part_times)
             if top == inf:
-                top = highest(one for one in part_times if one != inf)
+                top = highest(time for time in part_times if time != inf)
             if top != -inf:
                 self._partitions.emitted(part, top, now)
 
-    def _note_replays(self, numbers: I64, found: MessageTimes) -> None:
+    def _note_replays(self, numbers: I64, message_times: MessageTimes) -> None:
         """Give replayed messages the event times, and the decision, of their first emit."""
         for index, number in enumerate(numbers.tolist()):
             if (known := self.queued.pop(number, None)) is not None:
-                found.lowest[index] = known
-                found.ahead.pop(index, None)
-                found.are_ahead.discard(index)
+                message_times.lowest[index] = known
+                message_times.ahead.pop(index, None)
+                message_times.are_ahead.discard(index)
 
     def _are_ahead(self, numbers: I64) -> set[int]:
         """The indices of messages whose time is too far ahead of the clock."""
