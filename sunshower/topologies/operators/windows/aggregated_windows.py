@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -228,6 +228,14 @@ class OpenPanes:
         removed = [place for place in places if place in contents or place[1] not in needed]
         self.remove(store, removed)
         return made, removed
+
+    def take_out(self, store: PaneStore, place: PanePlace) -> None:
+        """Remove the pane of one group, which is there."""
+        self.remove(store, [place])
+        group, pane = place
+        del self.groups[pane][group]
+        if not self.groups[pane]:
+            del self.groups[pane]
 
     def drop(self, store: PaneStore, last: Time) -> None:
         """Remove panes of which the last window is up to `last`."""
@@ -607,7 +615,7 @@ class PaneWindows(AggregatedWindows[Window]):
         self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
         self._changed: dict[PanePlace, None] = {}  # since their last early result: group, last pane
-        if self.is_repeated:
+        if self.has_notes:
             self._results = NumberedResults(self.store)
             self._numbered: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # last → groups
 
@@ -617,7 +625,7 @@ class PaneWindows(AggregatedWindows[Window]):
             return
         word, group, pane, *_ = key
         if word == NUMBERED:
-            if self.is_repeated:
+            if self.has_notes:
                 self._results.note(group, pane, self.store.read(stored))
                 self._numbered[pane][group] = None
             return
@@ -633,10 +641,15 @@ class PaneWindows(AggregatedWindows[Window]):
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
         closed = self._open.last_ended(minus(self._time, self.allowed))
-        late = self._open.take(self.store, parts, closed)
+        late = self._full_ones(parts)
+        taken = {place: parts[place] for place in parts if place not in late} if late else parts
+        late |= self._open.take(self.store, taken, closed)
         self.note_late(late, parts, rows)
+        places = [place for place in parts if place not in late]
         if self.is_repeated:
-            self._note_changed(place for place in parts if place not in late)
+            self._note_changed(places)
+        if self.window.until is not None:
+            self._note_full(places, self.window.until)
         for (group, pane), end in late.items():
             yield from self.results(group, end, parts[group, pane])
 
@@ -653,6 +666,32 @@ class PaneWindows(AggregatedWindows[Window]):
         if self._every_s < inf:
             self._changed |= {place: None for place in changed if ended < place[1]}
 
+    @property
+    def has_notes(self) -> bool:
+        """Whether the store has notes of results."""
+        return self.is_repeated or self.window.until is not None
+
+    def _full_ones(self, places: Iterable[PanePlace]) -> dict[PanePlace, Time]:
+        """The windows that `until` has ended, with their regular end."""
+        if self.window.until is None:
+            return {}
+        self.store.fetch((NUMBERED, *place) for place in places)
+        stages = {place: self._results.get(*place).stage for place in places}
+        full = (place for place, stage in stages.items() if stage in (Stage.FULL, Stage.CLOSED))
+        return {place: self.panes.start(place[1] + 1) for place in full}
+
+    def _note_full(self, places: Iterable[PanePlace], until: Callable[[Any], bool]) -> None:
+        """Note which open windows have ended by their values: the next watermark brings these."""
+        ended = self._open.last_ended(self._time)
+        places = [place for place in places if ended < place[1]]
+        for (group, last), content in self._open.windows(self.store, places).items():
+            number = self._results.get(group, last).number
+            end = self.panes.start(last + 1)
+            rows = self.results(group, end, content, kind=Kind.FINAL, number=number + 1)
+            if any(map(until, self.records(rows))):
+                self._results.put(group, last, number, Stage.FULL)
+                self._numbered[last][group] = None
+
     def _windows_of(self, pane: int) -> Iterator[int]:
         """The windows that have a pane, each called by its last one."""
         return filter(self._open.is_window, range(pane, pane + self.window.panes))
@@ -667,7 +706,7 @@ class PaneWindows(AggregatedWindows[Window]):
             removes=not self.allowed,
         )
         made: list[Sequence[Any]] = []
-        if self.is_repeated:
+        if self.has_notes:
             made += self._final(ended)
         else:
             for last, group, content in ended:
@@ -681,14 +720,21 @@ class PaneWindows(AggregatedWindows[Window]):
         contents = {(group, last): content for last, group, content in ended}
         kinds = dict.fromkeys(contents, Kind.FINAL)
         due = [place for place in self._results.due() if place not in contents]
+        open_before = set[PanePlace]()
         for place, content in self._open.windows(self.store, due).items():
+            if self._results.get(*place).stage is Stage.FULL:
+                open_before.add(place)
             is_first = self._results.get(*place).number == 0
-            contents[place], kinds[place] = content, Kind.FINAL if is_first else Kind.UPDATE
+            contents[place] = content
+            kinds[place] = Kind.FINAL if is_first or place in open_before else Kind.UPDATE
         self.store.fetch((NUMBERED, *place) for place in contents)
         for place, content in contents.items():
             self._changed.pop(place, None)
-            yield from self._numbered_results(place, content, kinds[place], Stage.ENDED)
-            if not self.allowed:
+            stage = Stage.CLOSED if place in open_before else Stage.ENDED
+            yield from self._numbered_results(place, content, kinds[place], stage)
+            if place in open_before:
+                self._open.take_out(self.store, place)
+            elif not self.allowed:
                 self._forget_result(place)
 
     def _numbered_results(
@@ -708,7 +754,7 @@ class PaneWindows(AggregatedWindows[Window]):
             del self._numbered[last]
 
     def drop(self, time: Time) -> None:
-        if self.allowed:
+        if self.has_notes:
             closed = self._open.last_ended(minus(time, self.allowed))
             self._open.drop(self.store, closed)
             for last in [last for last in self._numbered if last <= closed]:
@@ -725,6 +771,7 @@ class PaneWindows(AggregatedWindows[Window]):
         self._changed = {}
         self.store.fetch((NUMBERED, *place) for place in changed)
         made: list[Sequence[Any]] = []
+        changed = [place for place in changed if self._results.get(*place).stage is Stage.OPEN]
         for place, content in self._open.windows(self.store, changed).items():
             made += self._numbered_results(place, content, Kind.EARLY, Stage.OPEN)
         return made

@@ -18,7 +18,11 @@ from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.schemas import bound_aggregators, check_plain_reader
+from sunshower.topologies.operators.schemas import (
+    bound_aggregators,
+    check_choice,
+    check_plain_reader,
+)
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
@@ -89,6 +93,8 @@ def windows_of(
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
     if window.repeated is not None and isinstance(window, Sessions):
         _check_removals(out, len(by) + len(more), where)
+    if isinstance(window, Window) and window.until is not None:
+        check_choice(window.until, out, f"{where}: until")
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
         settings.get("state"),

@@ -42,6 +42,8 @@ class Stage(StrEnum):
     ENDED = "ended"  # nothing, unless a record comes
     CHANGED = "changed"  # a record has come after the end
     GONE = "gone"  # its removal
+    FULL = "full"  # the final one, before its end; its records are late from now on
+    CLOSED = "closed"  # nothing: that was emitted
 
 
 class LastResult(NamedTuple):
@@ -60,7 +62,7 @@ class NumberedResults:
 
     def __init__(self, store: KeyedStore) -> None:
         self._store = store
-        self._due: dict[Any, tuple[Any, Any]] = {}  # (group, place) of those that are CHANGED, GONE
+        self._due: dict[Any, tuple[Any, Any]] = {}  # (group, place) of those that need a result now
 
     def note(self, group: Any, place: Any, stored: Any) -> None:
         """Note what the store has."""
@@ -89,7 +91,7 @@ class NumberedResults:
         return [*self._due.values()]
 
     def _note(self, group: Any, place: Any, result: LastResult) -> None:
-        if result.stage in (Stage.CHANGED, Stage.GONE):
+        if result.stage in (Stage.CHANGED, Stage.GONE, Stage.FULL):
             self._due[key_of((group, place))] = group, place
         else:
             self._due.pop(key_of((group, place)), None)

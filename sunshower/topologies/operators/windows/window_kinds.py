@@ -6,7 +6,7 @@ org.apache.storm.trident.windowing.config.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
-from sunshower.arguments import COUNT, SECONDS, Values, check_all, checked
+from sunshower.arguments import COUNT, FUNCTION, NONE, SECONDS, AnyOf, Values, check_all, checked
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.windows.calendars import CalendarPanes, CalendarUnit
@@ -75,7 +75,8 @@ class Window:
     stream of batches: at the commit). A window of event time waits until a row `late` after
     its end was read; rows that come later are late. `at_end`: what the end of all sources does with
     windows of time that are open: "end" them, or "keep" them in their state for the next run.
-    `repeated`: None: each window has one result.
+    `repeated`: None: each window has one result. `until`: a window also ends when this is true of
+    its result.
     """
 
     length: float
@@ -85,6 +86,7 @@ class Window:
     late: float = 0.0
     at_end: AtEnd = "end"
     repeated: Repeated | None = field(default=None, compare=False)
+    until: Callable[[Any], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
@@ -152,7 +154,7 @@ class AlignedWindow(Window):
         return CalendarPanes(self.calendar, every, self.zone, offset_s, self.per_s)
 
 
-@checked(**_LENGTHS)
+@checked(until=AnyOf((FUNCTION, NONE)), **_LENGTHS)
 def tumbling(
     *,
     count: int | None = None,
@@ -169,12 +171,13 @@ def tumbling(
     at_end: AtEnd = "end",
     early: float | None = None,
     allowed: float = 0.0,
+    until: Callable[[Any], bool] | None = None,
 ) -> Window:
     """Consecutive windows of `count` rows, of `seconds`, or of days, weeks from Monday, or months
     of the time zone `zone`. Raises ConfigError."""
     lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
     window = _window(lengths, None, offset, field, late, zone, ahead, unit, at_end)
-    return _repeating(window, early, allowed)
+    return _repeating(window, early, allowed, until)
 
 
 @checked(every=_GAP, **_LENGTHS)
@@ -245,17 +248,23 @@ def _window(
     return AlignedWindow(length, every, by_count, time, late, at_end, **aligned)
 
 
-def _repeating(window: Window, early: float | None, allowed: float) -> Window:
-    """The window with results before its end, or after it."""
-    if early is None and not allowed:
+def _repeating(
+    window: Window,
+    early: float | None,
+    allowed: float,
+    until: Callable[[Any], bool] | None = None,
+) -> Window:
+    """The window with results before its end, or after it, or with an end of its own."""
+    if early is None and not allowed and until is None:
         return window
     if window.by_count:
         raise ConfigError(
-            "window: early= and allowed= are for windows of time, not of count=… rows"
+            "window: early=, allowed= and until= are for windows of time, not of count=… rows"
         )
     if allowed and window.time is None:
         raise ConfigError("window: allowed= needs field=, the one that holds the time of each row")
-    return replace(window, repeated=Repeated(early, allowed))
+    repeated = Repeated(early, allowed) if early is not None or allowed else None
+    return replace(window, repeated=repeated, until=until)
 
 
 def _time(

@@ -194,6 +194,54 @@ def test_the_end_of_all_sources_keeps_what_may_be_updated(tmp_path: Path) -> Non
         assert [row[1:] for row in third["late"]] == [("late", 0, 1)]
 
 
+# ---- ends by values ------------------------------------------------------------------------------
+
+
+def is_full(row: Any) -> bool:
+    return bool(row[-1] >= 3)
+
+
+def test_a_window_ends_by_its_values_and_later_records_are_late() -> None:
+    times = (1, 2, 3, 4, 5, 12, 25)
+    found = windowed(tumbling(seconds=10, field="at", until=is_full), *times)
+    assert found["kept"] == [(10, 3), (20, 1), (30, 1)]
+    assert found["late"] == [(10, 1), (10, 1)]
+
+
+def test_a_window_that_has_ended_by_its_values_has_no_further_results(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "windows.db")
+    window = tumbling(seconds=10, field="at", until=is_full, early=1, allowed=10, at_end="keep")
+    first = windowed(window, 1, 2, 3, 3, state=state)
+    second = windowed(window, 4, 15, 5, 27, 50, 51, state=state)
+    kinds = [row[1] for row in first["kept"] if row[0] == 10]
+    assert kinds[-1] == "final"
+    assert kinds.count("final") == 1
+    assert last_results(first["kept"])[10] == 3
+    assert 10 not in {row[0] for row in second["kept"]}
+    assert [row[0] for row in first["late"] + second["late"]] == [10] * 3
+
+
+@seeds(20)
+def test_a_record_is_in_the_window_or_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = tumbling(seconds=20, field="at", late=DISORDER, until=has_three, early=0.5)
+    topology = faulty(seed, window, monkeypatch)
+    history = run_with_faults(seed, topology).history()
+    notes = [entry.detail for entry in history if entry.what is What.WROTE]
+    found: defaultdict[Any, set[int]] = defaultdict(set)
+    finals: defaultdict[Any, set[int]] = defaultdict(set)
+    for place, (kind, number, ids) in notes:
+        if kind in ("final", "late"):
+            found[tuple(place)] |= {*ids}
+        if kind == "final":
+            finals[tuple(place)].add(number)
+    assert found == expected(seed, window), f"seed {seed}"
+    assert {len(numbers) for numbers in finals.values()} == {1}, f"seed {seed}"
+
+
+def has_three(row: Any) -> bool:
+    return len(row[-1]) >= 3
+
+
 # ---- what is downstream --------------------------------------------------------------------------
 
 
@@ -298,6 +346,12 @@ TENS = tumbling(seconds=10, field="at", allowed=20)
             ConfigError,
             "are for windows of time, not of count",
         ),
+        (lambda _: tumbling(count=5, until=is_full), ConfigError, "are for windows of time, not"),
+        (
+            lambda s: s.window(tumbling(seconds=5, until=end_of), count(), fields=("window", "n")),
+            RecordMismatch,
+            "until: it reads Click",
+        ),
         (lambda _: sliding(count=6, every=3, allowed=1), ConfigError, "for windows of time"),
         (lambda _: tumbling(seconds=5, allowed=1), ConfigError, "allowed= needs field="),
         (lambda _: tumbling(seconds=5, early=0), ConfigError, "early is 0"),
@@ -353,7 +407,9 @@ def test_batches_refuse_them() -> None:
     topology = Topology("clicks")
     spout = FixedBatchSpout([Click("a", 1.0)], 1, type=Click)
     stream = batches(topology, "clicks", spout, store=InMemory())
-    with pytest.raises(TopologyError, match="early= and allowed= are for windows of ordinary"):
+    with pytest.raises(
+        TopologyError, match="early=, allowed= and until= are for windows"
+    ):
         stream.window(TENS, count(), state=MemoryState())
 
 
@@ -487,11 +543,8 @@ def expected(seed: int, window: Any) -> dict[tuple[str, int], set[int]]:
     return dict(found)
 
 
-@seeds(60)
-def test_the_last_result_of_each_window_is_that_of_the_plain_program(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window = REPEATED[seed % len(REPEATED)]
+def faulty(seed: int, window: Any, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    """A program for `run_with_faults`, which then also gives the windows other numbers of tasks."""
     topology = Topology(
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
@@ -501,6 +554,15 @@ def test_the_last_result_of_each_window_is_that_of_the_plain_program(
     made.late.shuffle().bolt("note-late", NoteResults)
     faults = {**window_swarm._FAULTS, "other numbers": other_numbers}
     monkeypatch.setattr(window_swarm, "_FAULTS", faults)
+    return topology
+
+
+@seeds(60)
+def test_the_last_result_of_each_window_is_that_of_the_plain_program(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = REPEATED[seed % len(REPEATED)]
+    topology = faulty(seed, window, monkeypatch)
     history = run_with_faults(seed, topology).history()
     notes = [entry.detail for entry in history if entry.what is What.WROTE]
     last: dict[Any, Any] = {}
