@@ -41,9 +41,9 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.numbered_results import (
     NUMBERED,
-    Kind,
     NumberedResults,
-    Stage,
+    ResultKind,
+    ResultStage,
     updates_of,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
@@ -410,13 +410,13 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         first = self.width + 1
         more = [len(row) - len(self.out.fields) for row in rows]
         return [
-            [*row[:first], Kind.FINAL.value, 1, *row[first:]]
+            [*row[:first], ResultKind.FINAL.value, 1, *row[first:]]
             if number < 0
             else [*row[:first], *row[first + 2 :]]
             if number > 0
             else row
             for row, number in zip(rows, more, strict=True)
-            if number <= 0 or row[first] != Kind.REMOVED
+            if number <= 0 or row[first] != ResultKind.REMOVED
         ]
 
     def early(self) -> list[Sequence[Any]]:
@@ -498,7 +498,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         content: Content,
         attempt: Attempt = NO_BATCH,
         *,
-        kind: Kind = Kind.LATE,
+        kind: ResultKind = ResultKind.LATE,
         number: int = 0,
     ) -> Iterable[Sequence[Any]]:
         """The rows of a group in a window with this content."""
@@ -510,7 +510,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
 
     def removal(self, group: Any, window: Any, number: int) -> list[Any]:
         """The row that takes the results of a window back."""
-        head = [*values_of_key(group, self.width), window, Kind.REMOVED.value, number]
+        head = [*values_of_key(group, self.width), window, ResultKind.REMOVED.value, number]
         return head + [None] * (len(self.out.fields) - len(head))
 
 
@@ -661,7 +661,7 @@ class PaneWindows(AggregatedWindows[Window]):
         late = {place: None for place in changed if closed < place[1] <= ended}
         self.store.fetch((NUMBERED, *place) for place in late)
         for place in late:
-            self._results.put(*place, self._results.get(*place).number, Stage.CHANGED)
+            self._results.put(*place, self._results.get(*place).number, ResultStage.CHANGED)
             self._numbered[place[1]][place[0]] = None
         if self._every_s < inf:
             self._changed |= {place: None for place in changed if ended < place[1]}
@@ -677,7 +677,11 @@ class PaneWindows(AggregatedWindows[Window]):
             return {}
         self.store.fetch((NUMBERED, *place) for place in places)
         stages = {place: self._results.get(*place).stage for place in places}
-        full = (place for place, stage in stages.items() if stage in (Stage.FULL, Stage.CLOSED))
+        full = (
+            place
+            for place, stage in stages.items()
+            if stage in (ResultStage.FULL, ResultStage.CLOSED)
+        )
         return {place: self.panes.start(place[1] + 1) for place in full}
 
     def _note_full(self, places: Iterable[PanePlace], until: Callable[[Any], bool]) -> None:
@@ -687,9 +691,9 @@ class PaneWindows(AggregatedWindows[Window]):
         for (group, last), content in self._open.windows(self.store, places).items():
             number = self._results.get(group, last).number
             end = self.panes.start(last + 1)
-            rows = self.results(group, end, content, kind=Kind.FINAL, number=number + 1)
+            rows = self.results(group, end, content, kind=ResultKind.FINAL, number=number + 1)
             if any(map(until, self.records(rows))):
-                self._results.put(group, last, number, Stage.FULL)
+                self._results.put(group, last, number, ResultStage.FULL)
                 self._numbered[last][group] = None
 
     def _windows_of(self, pane: int) -> Iterator[int]:
@@ -718,19 +722,21 @@ class PaneWindows(AggregatedWindows[Window]):
     def _final(self, ended: Iterable[tuple[int, Any, Content]]) -> Iterator[Sequence[Any]]:
         """The rows of windows that have ended, and of those that have changed since their end."""
         contents = {(group, last): content for last, group, content in ended}
-        kinds = dict.fromkeys(contents, Kind.FINAL)
+        kinds = dict.fromkeys(contents, ResultKind.FINAL)
         due = [place for place in self._results.due() if place not in contents]
         open_before = set[PanePlace]()
         for place, content in self._open.windows(self.store, due).items():
-            if self._results.get(*place).stage is Stage.FULL:
+            if self._results.get(*place).stage is ResultStage.FULL:
                 open_before.add(place)
             is_first = self._results.get(*place).number == 0
             contents[place] = content
-            kinds[place] = Kind.FINAL if is_first or place in open_before else Kind.UPDATE
+            kinds[place] = (
+                ResultKind.FINAL if is_first or place in open_before else ResultKind.UPDATE
+            )
         self.store.fetch((NUMBERED, *place) for place in contents)
         for place, content in contents.items():
             self._changed.pop(place, None)
-            stage = Stage.CLOSED if place in open_before else Stage.ENDED
+            stage = ResultStage.CLOSED if place in open_before else ResultStage.ENDED
             yield from self._numbered_results(place, content, kinds[place], stage)
             if place in open_before:
                 self._open.take_out(self.store, place)
@@ -738,7 +744,7 @@ class PaneWindows(AggregatedWindows[Window]):
                 self._forget_result(place)
 
     def _numbered_results(
-        self, place: PanePlace, content: Content, kind: Kind, stage: Stage
+        self, place: PanePlace, content: Content, kind: ResultKind, stage: ResultStage
     ) -> Iterable[Sequence[Any]]:
         group, last = place
         self._numbered[last][group] = None
@@ -771,9 +777,11 @@ class PaneWindows(AggregatedWindows[Window]):
         self._changed = {}
         self.store.fetch((NUMBERED, *place) for place in changed)
         made: list[Sequence[Any]] = []
-        changed = [place for place in changed if self._results.get(*place).stage is Stage.OPEN]
+        changed = [
+            place for place in changed if self._results.get(*place).stage is ResultStage.OPEN
+        ]
         for place, content in self._open.windows(self.store, changed).items():
-            made += self._numbered_results(place, content, Kind.EARLY, Stage.OPEN)
+            made += self._numbered_results(place, content, ResultKind.EARLY, ResultStage.OPEN)
         return made
 
     def closing_time(self, newest: Time) -> Time:

@@ -7,7 +7,7 @@
 
 Stored beside the contents of windows:
 
-    (word, group, place)   the number of the last result, and what follows: see Stage
+    (word, group, place)   the number of the last result, and what follows it
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULT_FIELDS = {"kind": str, "number": int}  # of results, behind the window; a
 NUMBERED = "result"  # begins the keys
 
 
-class Kind(StrEnum):
+class ResultKind(StrEnum):
     """What a result says of its window, in the field `kind`."""
 
     EARLY = "early"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     LATE = "late"  # of the stream `late`, with the number 0
 
 
-class Stage(StrEnum):
+class ResultStage(StrEnum):
     """What follows the last result of a window."""
 
     OPEN = "open"  # further early ones, or the final one
@@ -50,10 +50,10 @@ class LastResult(NamedTuple):
     """The last result of a window: its number, from 1; 0: there is none."""
 
     number: int
-    stage: Stage
+    stage: ResultStage
 
 
-_NONE = LastResult(0, Stage.OPEN)
+_NONE = LastResult(0, ResultStage.OPEN)
 
 
 class NumberedResults:
@@ -66,17 +66,17 @@ class NumberedResults:
 
     def note(self, group: Any, place: Any, stored: Any) -> None:
         """Note what the store has."""
-        self._note(group, place, LastResult(stored[0], Stage(stored[1])))
+        self._note(group, place, LastResult(stored[0], ResultStage(stored[1])))
 
     def get(self, group: Any, place: Any) -> LastResult:
         stored = self._store.get((NUMBERED, group, place))
-        return _NONE if stored is None else LastResult(stored[0], Stage(stored[1]))
+        return _NONE if stored is None else LastResult(stored[0], ResultStage(stored[1]))
 
-    def put(self, group: Any, place: Any, number: int, stage: Stage) -> None:
+    def put(self, group: Any, place: Any, number: int, stage: ResultStage) -> None:
         self._store.put((NUMBERED, group, place), [number, stage.value])
         self._note(group, place, LastResult(number, stage))
 
-    def next(self, group: Any, place: Any, stage: Stage) -> int:
+    def next(self, group: Any, place: Any, stage: ResultStage) -> int:
         """The number of the result that is emitted now."""
         number = self.get(group, place).number + 1
         self.put(group, place, number, stage)
@@ -91,7 +91,7 @@ class NumberedResults:
         return [*self._due.values()]
 
     def _note(self, group: Any, place: Any, result: LastResult) -> None:
-        if result.stage in (Stage.CHANGED, Stage.GONE, Stage.FULL):
+        if result.stage in (ResultStage.CHANGED, ResultStage.GONE, ResultStage.FULL):
             self._due[key_of((group, place))] = group, place
         else:
             self._due.pop(key_of((group, place)), None)
@@ -111,7 +111,7 @@ def updates_of(
     for (key, number), pairs in groupby(zip(rows, records, strict=True), place):
         several = [*pairs]
         shown = [record for _, record in several]
-        is_removal = several[0][0][width] == Kind.REMOVED
+        is_removal = several[0][0][width] == ResultKind.REMOVED
         made.append(((name, key), number, [] if is_removal else shown))
         if is_removal:  # for readers of plain rows
             hidden.append(((name, key), SHOWN, shown))

@@ -1,4 +1,7 @@
-"""Sessions: windows of the records of a group that follow one another without a gap."""
+"""Sessions: windows of the records of a group without a gap.
+
+Separate because their ends move, as those of panes do not.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.numbered_results import (
     NUMBERED,
-    Kind,
     NumberedResults,
-    Stage,
+    ResultKind,
+    ResultStage,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
@@ -139,12 +142,12 @@ class SessionWindows(AggregatedWindows[Sessions]):
             if exact(end) not in ends:
                 self._changed.pop(key_of((group, end)), None)
                 if number := self._results.get(group, end).number:
-                    self._results.put(group, end, number, Stage.GONE)
+                    self._results.put(group, end, number, ResultStage.GONE)
         for end in (self.end_of(one[1]) for one in sessions if id(one) not in are_there):
             number, stage = self._results.get(group, end)
             self._ends.expect(group, end)
-            if stage is Stage.ENDED:
-                self._results.put(group, end, number, Stage.CHANGED)
+            if stage is ResultStage.ENDED:
+                self._results.put(group, end, number, ResultStage.CHANGED)
             elif self._every_s < inf:
                 self._changed[key_of((group, end))] = group, end
 
@@ -216,7 +219,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         made: list[Sequence[Any]] = []
         for group, end in self._results.due():
             number, stage = self._results.get(group, end)
-            if stage is Stage.GONE:
+            if stage is ResultStage.GONE:
                 made.append(self.removal(group, end, number + 1))
                 self._results.remove(group, end)
         return made
@@ -225,10 +228,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
         """The rows of a session that has ended, or has changed since; none if neither is so."""
         self._changed.pop(key_of((group, end)), None)
         stage = self._results.get(group, end).stage
-        if stage is Stage.ENDED:
+        if stage is ResultStage.ENDED:
             return ()
-        kind = Kind.UPDATE if stage is Stage.CHANGED else Kind.FINAL
-        number = self._results.next(group, end, Stage.ENDED)
+        kind = ResultKind.UPDATE if stage is ResultStage.CHANGED else ResultKind.FINAL
+        number = self._results.next(group, end, ResultStage.ENDED)
         taken = self._taken(group, content, removes=not self.allowed)
         if not self.allowed:
             self._results.remove(group, end)
@@ -240,7 +243,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             left = []
             for session in self._stored(group):
                 end = self.end_of(session[1])
-                if self._results.get(group, end).stage is not Stage.ENDED:
+                if self._results.get(group, end).stage is not ResultStage.ENDED:
                     left.append(session)
                 elif is_before(closed, end):
                     left.append(session)
@@ -262,8 +265,8 @@ class SessionWindows(AggregatedWindows[Sessions]):
             for session in self._stored(group):
                 if exact(self.end_of(session[1])) == exact(end) and is_before(self._time, end):
                     content = self._taken(group, session[2], removes=False)
-                    number = self._results.next(group, end, Stage.OPEN)
-                    made += self.results(group, end, content, kind=Kind.EARLY, number=number)
+                    number = self._results.next(group, end, ResultStage.OPEN)
+                    made += self.results(group, end, content, kind=ResultKind.EARLY, number=number)
         return made
 
     def _taken(self, group: Any, content: Any, *, removes: bool = True) -> Content:

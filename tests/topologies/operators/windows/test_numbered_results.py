@@ -407,9 +407,7 @@ def test_batches_refuse_them() -> None:
     topology = Topology("clicks")
     spout = FixedBatchSpout([Click("a", 1.0)], 1, type=Click)
     stream = batches(topology, "clicks", spout, store=InMemory())
-    with pytest.raises(
-        TopologyError, match="early=, allowed= and until= are for windows"
-    ):
+    with pytest.raises(TopologyError, match="early=, allowed= and until= are for windows"):
         stream.window(TENS, count(), state=MemoryState())
 
 
