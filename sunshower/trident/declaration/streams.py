@@ -516,6 +516,11 @@ class Aggregations(Generic[R_co]):
         if not isinstance(window, Window):
             raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
+        if window.repeated is not None or window.until is not None:
+            raise TopologyError(
+                f"{where}: early=, allowed= and until= are for windows of ordinary streams; leave "
+                "them out"
+            )
         if window.field is not None:
             stream.schema.check_field(window.field, where)
         more = {"window": type_of_end(window, stream.schema, where)}
