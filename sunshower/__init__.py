@@ -56,6 +56,7 @@ from sunshower.topologies.sources import Line as Line
 from sunshower.topologies.sources import Number as Number
 from sunshower.topologies.sources import Records as Records
 from sunshower.topologies.sources import TextFiles as TextFiles
+from sunshower.topologies.streams import Stream as Stream
 from sunshower.topologies.topology import Topology as Topology
 
 if TYPE_CHECKING:

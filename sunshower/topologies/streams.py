@@ -44,6 +44,11 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     TableSettings,
     keyed_table,
 )
+from sunshower.topologies.operators.keyed.connected import (
+    ConnectedSettings,
+    Input,
+    connected_process,
+)
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
@@ -76,6 +81,7 @@ from sunshower.topologies.signatures import BoltCode, Many, name_of
 # ---- grouped stream ------------------------------------------------------------------------------
 
 R_co = TypeVar("R_co", covariant=True)
+Other = TypeVar("Other")
 S = TypeVar("S", bound=StateOfKey)
 
 
@@ -495,6 +501,11 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         stream, by = self._grouped()
         return OrderedRecords(self, event_order(stream, by, field, late, settings))
 
+    def connect(self, other: GroupedRecords[Other]) -> ConnectedRecords[R_co | Other]:
+        """The records of both streams, for one function and one state of each key; the two keys
+        have as many fields, in the same order."""
+        return ConnectedRecords[R_co]([self]).connect(other)
+
     def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
         """The latest record of each key, with which streams are joined: `stream.join(table)`. One
         whose other fields are all None removes its key. Settings: TableSettings."""
@@ -575,6 +586,50 @@ class OrderedRecords(Generic[R_co]):
         pattern = steps, within, skip
         rows = matches_of(stream, by, self._order, pattern, select, fields, settings)
         return OrderedRows.of_rows(stream.topology, rows, "match")
+
+
+class ConnectedRecords(Generic[R_co]):
+    """The records of several streams, each grouped by its key, whose states they share."""
+
+    def __init__(self, grouped: Sequence[GroupedRecords[Any]]) -> None:
+        self._grouped = tuple(grouped)
+
+    def connect(self, other: GroupedRecords[Other]) -> ConnectedRecords[R_co | Other]:
+        """The records of a further stream, too."""
+        if not isinstance(other, GroupedRecords):
+            raise TopologyError(
+                f"{self._grouped[0].stream}, connect: {other!r:.200} is no stream grouped by its "
+                'key, as in .connect(payments.group_by("order"))'
+            )
+        return ConnectedRecords([*self._grouped, other])
+
+    @overload
+    def process(
+        self, function: Callable[[R_co, S], None], **settings: Unpack[ConnectedSettings]
+    ) -> Stream[Never]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[ConnectedSettings],
+    ) -> Stream[Out]: ...
+    def process(
+        self,
+        function: Any,
+        *,
+        on_timer: Any = None,
+        fields: Columns | None = None,
+        **settings: Unpack[ConnectedSettings],
+    ) -> Stream[Any]:
+        """What `function(record, state)` makes of each record of all streams, as `process` of one
+        stream: the annotation of its first parameter is `Order | Payment`. A timer is due when all
+        streams have passed its time. Settings: ConnectedSettings."""
+        inputs = [Input(grouped.stream, grouped.by) for grouped in self._grouped]
+        rows = connected_process(inputs, function, on_timer, fields, settings)
+        return Stream.of_rows(inputs[0].stream.topology, rows, "process")
 
 
 class Grouped(GroupedStream, Generic[R_co]):

@@ -192,3 +192,18 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     assert {*found, *component} - {*named, *counters} == set()
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
     assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt", "filling"}
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_last_result_of_each_minute_has_all_its_clicks() -> None:
+    program = runpy.run_path("early_minutes.py")
+    run_inline(program["topology"].graph())
+    clicks = Counter((one.user, one.at // 60 * 60 + 60) for one in program["CLICKS"])
+    rows = [json.loads(line) for line in Path("minutes.jsonl").read_text().splitlines()]
+    last = {
+        (row["user"], row["window"]): row for row in sorted(rows, key=lambda row: row["number"])
+    }
+    assert {place: row["clicks"] for place, row in last.items()} == clicks
+    assert "update" in {row["kind"] for row in rows}
+    totals = [json.loads(line) for line in Path("totals.jsonl").read_text().splitlines()]
+    assert {row["user"]: row["clicks_sum"] for row in totals} == {"a": 500, "b": 500}

@@ -245,7 +245,7 @@ def joined_keys(
         for name in names:
             schema.check_field(name, where)
     for one, other in zip(ours, theirs, strict=True):
-        _check_equatable((left[0], one), (right[0], other), where)
+        check_equatable((left[0], one), (right[0], other), where)
     return ours, theirs
 
 
@@ -290,7 +290,7 @@ def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in schema.fields if name not in on)
 
 
-def _check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
+def check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
     """Raise RecordMismatch for two fields whose types have no equal values."""
     found = [schema.kind(name) for schema, name in (left, right)]
     families = [

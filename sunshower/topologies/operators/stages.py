@@ -326,7 +326,8 @@ class RecordStage(StageBuilder):
         if window is None:
             bolt = OperatorBolt(frozen.nodes)
         else:
-            bolt = OperatorBolt(frozen.nodes, window.operator, frozen.place(window.ended))
+            ended = frozen.place(window.ended, updates=window.ended.updates)
+            bolt = OperatorBolt(frozen.nodes, window.operator, ended)
         self._check_calls(bolt)
         return bolt
 

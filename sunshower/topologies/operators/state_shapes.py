@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CODE = (  # may change
     *("function", "reads", "schema", "out", "store", "slot", "calls", "limits"),
-    *("emits_updates", "senders", "sends", "marks"),
+    *("emits_updates", "senders", "sends", "marks", "is_repeated", "allowed"),
 )
 _OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
 

@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
+from sunshower.arguments import FLAG, Instance, check_names
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
@@ -516,6 +516,11 @@ class Aggregations(Generic[R_co]):
         if not isinstance(window, Window):
             raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
+        if window.repeated is not None or window.until is not None:
+            raise TopologyError(
+                f"{where}: early=, allowed= and until= are for windows of ordinary streams; leave "
+                "them out"
+            )
         if window.field is not None:
             stream.schema.check_field(window.field, where)
         more = {"window": type_of_end(window, stream.schema, where)}
@@ -726,11 +731,6 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         if (lineage := self.lineage) is not None:
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
-
-    def apply(self, assembly: Callable[[Self], T]) -> T:
-        """Return `assembly(self)`: for a part of a program that has its own name."""
-        FUNCTION.check(self._where("apply"), assembly, TopologyError)
-        return assembly(self)
 
     def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in the tasks that have the state of their group; without groups it is one."""

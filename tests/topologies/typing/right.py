@@ -28,7 +28,7 @@ from sunshower import (
     asynchronous,
     batch,
 )
-from sunshower.topologies.streams import OrderedRows, Stream, WindowRows
+from sunshower.topologies.streams import ConnectedRecords, OrderedRows, Stream, WindowRows
 
 
 class Word(NamedTuple):
@@ -178,8 +178,17 @@ def declare(path: str) -> Topology:
     return topology
 
 
+def connected(lines: Stream[Line], words: Stream[Word]) -> None:
+    def both(record: Word | Line, seen: KeyState[int]) -> Iterator[Total]:
+        yield Total(record.word if isinstance(record, Word) else record.text, 1)
+
+    grouped = words.group_by("word").connect(lines.group_by("text"))
+    assert_type(grouped, ConnectedRecords[Word | Line])
+    assert_type(grouped.process(both, event_time=["word", "text"]), Stream[Total])
+
+
 def joins(lines: Stream[Line], words: Stream[Word], totals: Stream[Total]) -> None:
-    semi = words.join(lines, "word", other_on="text", how="semi", keep=None)
+    semi = words.join(lines, "word", other_on="text", how="semi", keep_s=None)
     assert_type(semi, WindowRows[Word])
     near = totals.join(totals, "word", within=lambda total: (1, total.times), fields=Total)
     assert_type(near, WindowRows[Total])

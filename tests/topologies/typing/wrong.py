@@ -93,6 +93,8 @@ def declare(path: str) -> None:
     ordered.process(numbered, event_time="word")  # wrong: a setting of in_order
     ordered.match(PatternStep("a", either, time=3), within=1, select=first)  # wrong: a setting
     ordered.match(PatternStep("a", lambda w: w.text), within=1, select=first)  # wrong: a field
+    both = words.group_by("word").connect(lines.group_by("text"))
+    both.process(numbered)  # wrong: it reads Word, one stream has Line
     words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout

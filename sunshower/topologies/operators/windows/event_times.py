@@ -352,7 +352,7 @@ class ClockLimit:
         for at, (value, event_time) in enumerate(zip(values, times, strict=True)):
             if event_time == inf:
                 continue
-            if (is_moment := _is_moment(value)) not in limits:
+            if (is_moment := is_date(value)) not in limits:
                 limits[is_moment] = self._limit(wall_s, is_moment=is_moment)
             if is_before(limits[is_moment], event_time):
                 places.append(at)
@@ -390,7 +390,7 @@ NEEDS_UNIT = (
 )
 
 
-def _is_moment(value: Any) -> bool:
+def is_date(value: Any) -> bool:
     """Whether a value is a datetime or a date, of Python or of NumPy."""
     return isinstance(value, date) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
 
@@ -468,7 +468,7 @@ def highest(times: Iterable[Time], default: Time = -inf) -> Time:
     return max(times, key=exact, default=default) if mixed else max(times, default=default)
 
 
-def time_after(time: Time) -> Time:
+def just_after(time: Time) -> Time:
     """A time that is later, by little."""
     return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)
 

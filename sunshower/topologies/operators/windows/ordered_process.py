@@ -29,9 +29,9 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     highest,
     is_before,
+    just_after,
     minus,
     plus,
-    time_after,
 )
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 
@@ -123,13 +123,13 @@ class OrderedProcess(TimedProcess):
         return self._latest
 
     def end_of(self, time: Time) -> Time:
-        return time_after(time)
+        return just_after(time)
 
     def front(self, time: Time) -> Time:
         return minus(super().front(time), self.hold)
 
     def closing_time(self, newest: Time) -> Time:
-        return time_after(plus(newest, self.hold))
+        return just_after(plus(newest, self.hold))
 
     @property
     def has_open(self) -> bool:
@@ -147,7 +147,7 @@ class OrderedProcess(TimedProcess):
                 if not is_before(at, self._due.first):
                     made += super().end(before, at)
                 made += self._process(at, values)
-            self._latest = highest([self._latest, time_after(at)])
+            self._latest = highest([self._latest, just_after(at)])
         made += super().end(before, time)
         if is_changed:  # who comes now is late, also after a restart
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))

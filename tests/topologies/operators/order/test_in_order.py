@@ -174,7 +174,7 @@ def test_each_change_has_one_number_whatever_fails(seed: int) -> None:
     handed a record on twice. A record that its spout has emitted twice has two numbers."""
     run = run_with_faults(seed, topology_of(seed))
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for (user, number), times in written_values(run).items():
+    for (user, number), values in written_values(run).items():
         assert len(values) == 1, f"seed {seed}: {user} {number}"
         (found[user][number],) = values
     for user, times in times_of(seed).items():

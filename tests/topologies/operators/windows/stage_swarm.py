@@ -24,7 +24,7 @@ from tests.topologies.operators.windows.event_time_swarm import (
     LogReader,
 )
 
-JOINS = ("join", "left", "between", "until", "semi", "anti")
+JOINS = ("join", "left", "between", "until", "semi", "anti", "as of")
 KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS, "ordered")
 FIELDS = ("key", "at", "ids")
 
@@ -77,6 +77,14 @@ def joined(left: list[Row], right: list[Row], before: int, after: int, how: str)
             yield from (together(row, one.at, one.ids) for one in partners)
         if how == "semi" if partners else how in ("left", "anti"):
             yield row
+
+
+def joined_as_of(left: list[Row], right: list[Row]) -> Iterator[Row]:
+    """Of versions with one time that with the greater text counts."""
+    for row in left:
+        versions = [one for one in right if one.key == row.key and one.at <= row.at]
+        last = max(versions, key=lambda one: (one.at, repr([*one.ids])), default=row)
+        yield together(row, row.at, last.ids)
 
 
 def together(row: Row, at: Any, ids: tuple[int, ...]) -> Row:
@@ -274,6 +282,8 @@ class StageProgram(EventProgram):
             after.late.shuffle().bolt(f"{name}-late", Note("late"))
             made = lambda: [*in_order(rows(), size)]  # noqa: E731
             return Part(after, made, kind, are_ends=are_ends, is_source=False)
+        elif kind == "as of":
+            return self._as_of(last, other, late, settings)
         else:
             return self._join(kind, last, other, size, late, settings)
         grouped = last.stream.group_by("key")
@@ -318,6 +328,21 @@ class StageProgram(EventProgram):
             lambda: [*joined(left(), right(), before, after, how)],
             kind,
             are_ends=last.are_ends and (other.are_ends or how in ("semi", "anti")),
+            is_source=False,
+        )
+
+    def _as_of(self, last: Part, other: Part, late: float, settings: Any) -> Part:
+        name, left, right = settings["name"], last.rows, other.rows
+        table = other.stream.group_by("key").table(field="at", name=f"{name}-table")
+        fields = ("key", "at", "ids", "other_at", "other_ids")
+        about: Any = {"as_of": "at", "how": "left", "late": late, "unit": "s", "fields": fields}
+        found = last.stream.join(table, **about, **settings)
+        found.late.shuffle().bolt(f"{name}-late", Note("late"))
+        return Part(
+            found.map(paired, fields=FIELDS),
+            lambda: [*joined_as_of(left(), right())],
+            "as of",
+            are_ends=last.are_ends,
             is_source=False,
         )
 
