@@ -1,6 +1,7 @@
-"""Sessions: windows of the records of a group without a gap.
+"""Sessions of the records of a group; separate because their ends move, unlike those of panes.
 
-Separate because their ends move, as those of panes do not.
+A session ends when its group has had no record for a gap; two of them become one if a record is
+near both.
 """
 
 from __future__ import annotations
