@@ -16,6 +16,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("chaos", "slow", "poison")
+LONG = ("load",)  # half an hour: only by its name
 RATE = 20_000  # tuples a second in the experiment chaos
 _PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy it was
 
@@ -25,9 +26,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
-        description="Run topologies with kills, with a slow bolt, and with poison tuples.",
+        description="Run topologies with kills, a slow bolt, poison tuples, and other loads.",
     )
-    parser.add_argument("what", nargs="*", choices=[[], *NAMES], metavar="chaos|slow|poison")
+    parser.add_argument(
+        "what", nargs="*", choices=[[], *NAMES, *LONG], metavar="|".join(NAMES + LONG)
+    )
     parser.add_argument("--hours", type=float, help="only make one long run of this length")
     parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
@@ -88,7 +91,7 @@ def main() -> int:
 def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     """Run the selected experiments in sequence, on one Ray."""
     from benchmarks import start_signal
-    from benchmarks.endurance import kills, row_files, topologies
+    from benchmarks.endurance import kills, load, row_files, topologies
     from benchmarks.endurance.chaos import run_chaos
     from benchmarks.endurance.slow import run_slow
     from benchmarks.endurance.targets import LAYOUTS
@@ -101,7 +104,7 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
         from benchmarks.endurance.soak import run_soak
 
         return {"soak": run_soak(options.hours * 3600, options.seed, log)}
-    ship([start_signal, row_files, kills, topologies])
+    ship([start_signal, row_files, kills, topologies, load])
     figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
@@ -121,6 +124,8 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
             from benchmarks.endurance.poison import run_poison
 
             figures["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
+        if "load" in options.what:
+            figures["load"] = load.run_load(cluster, folder / "load", log)
     return figures
 
 

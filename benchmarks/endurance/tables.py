@@ -27,6 +27,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
         yield _slow(report["slow"])
     if "poison" in report:
         yield _poison(report["poison"])
+    if "load" in report:
+        yield _load(report["load"])
     if "soak" in report:
         yield _soak(report["soak"])
         yield _growth(report["soak"]["growth"])
@@ -71,6 +73,18 @@ def _poison(run: Mapping[str, Any]) -> Table:
         table.add_column(f"{number}", justify="right")
     for name in ("clean", "poisoned"):
         table.add_row(name, *(f"{rate:,}" for rate in run[name]))
+    return table
+
+
+def _load(run: Mapping[str, Any]) -> Table:
+    table = Table("load", title="Tasks that follow a load", title_justify="left")
+    for name in ("tasks", "workers", "lag s"):
+        table.add_column(name, justify="right")
+    table.add_column("s after the step, and the change")
+    for step in run["steps"]:
+        changes = "\n".join(f"{at_s}  {text}" for at_s, text in step["changes"])
+        numbers = (step[name] for name in ("load", "tasks", "workers", "lag_s"))
+        table.add_row(*map(str, numbers), changes)
     return table
 
 

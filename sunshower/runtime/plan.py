@@ -107,9 +107,9 @@ class Plan:
                 for name, component in graph.components.items()
             }
             graph = replace(graph, components=components)
-        workers = graph.config.workers  # with bounds they may be as many as tasks by chance
-        most = workers.most if isinstance(workers, Between) else 0
-        alone = len({task.worker for task in tasks}) == len(tasks) > most
+        alone = len({task.worker for task in tasks}) == len(tasks)
+        if isinstance(workers := graph.config.workers, Between):  # as many as tasks by chance
+            alone = alone and (self.layout is Layout.ISOLATE or len(tasks) > workers.most)
         layout = Layout.ISOLATE if alone else Layout.PACK
         return replace(self, graph=graph, layout=layout, tasks=tuple(tasks))
 

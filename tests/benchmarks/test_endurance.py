@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.console import Console
 from benchmarks.endurance.__main__ import NAMES, arguments
 from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
 from benchmarks.endurance.kills import KINDS, draw_victims, victims
+from benchmarks.endurance.load import STEP_S, Source, figures
 from benchmarks.endurance.row_files import CAUSES, ROW, RowFile, Rows, read_rows
 from benchmarks.endurance.tables import tables
 from benchmarks.endurance.targets import TARGETS, judge_all
@@ -171,6 +173,12 @@ SLOW = {
     "bound_mib": 14.0,
     "memory_mib": {"sink": {"start": 1.0, "peak": 8.0}},
 }
+STEPS = [
+    {"load": 0.6, "tasks": 1, "workers": 1, "changes": [], "lag_s": 0.2},
+    {"load": 1.2, "tasks": 2, "workers": 2, "changes": [[31.0, "1 → 2 tasks"]], "lag_s": 0.3},
+    {"load": 1.2, "tasks": 2, "workers": 2, "changes": [], "lag_s": 11.0},
+    {"load": 0.6, "tasks": 1, "workers": 1, "changes": [[59.0, "2 → 1 tasks"]], "lag_s": 0.1},
+]
 POISON = {"wrong": 0, "rate": 0.9, "clean": [10], "poisoned": [9]}
 REPORT = {"chaos": {"pack": RUN}, "slow": SLOW, "poison": POISON}
 
@@ -195,6 +203,42 @@ def test_the_tables_show_every_part() -> None:
 def test_all_experiments_run_unless_some_are_named() -> None:
     assert arguments([]).what == list(NAMES)
     assert arguments(["slow"]).what == ["slow"]
+    assert arguments(["load"]).what == ["load"], "half an hour, only by its name"
+
+
+# ---- load ---------------------------------------------------------------------------------------
+
+
+def log_of(folder: Path, processed: str) -> Source:
+    """A log of four records."""
+    source = Source(folder)
+    with source.open_done() as file:
+        file.write(processed)
+    (folder / "rates").write_text(json.dumps([(0.0, 4.0), (1.0, 0.0)]))
+    assert source.added() == 4
+    return source
+
+
+def test_lost_records_and_those_processed_twice_are_counted(tmp_path: Path) -> None:
+    found = figures(STEPS, [log_of(tmp_path, "0\n3\n1\n3\n")])
+    assert (found["records"], found["lost"], found["twice"]) == (4, 1, 1)
+
+
+def test_only_steps_that_need_other_tasks_have_to_decide(tmp_path: Path) -> None:
+    source = log_of(tmp_path, "0\n1\n2\n3\n")
+    found = figures(STEPS, [source])
+    assert (found["decided_s"], found["lag_s"], found["changes"]) == (59.0, 11.0, 1)
+    late = figures([STEPS[0], STEPS[1] | {"changes": []}], [source])
+    assert late["decided_s"] == STEP_S, "it has not decided"
+    targets = {target["figure"]: target["met"] for target in judge_all({"load": found})}
+    assert targets["load/decided_s"] is True
+    assert targets["load/lag_s"] is False
+
+
+def test_the_steps_of_a_load_are_shown() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(tables({"load": {"steps": STEPS}, "targets": []}))
+    assert "31.0  1 → 2 tasks" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("wrong", [["--seconds=1"], ["storm"], ["--victims", "cat"]])

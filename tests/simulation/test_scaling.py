@@ -90,6 +90,22 @@ class Slow(Stateless, Bolt[Event, None]):
         self.source.done[record.number] += 1
 
 
+class Writer(Slow):
+    """Spends its time in the writes behind each batch, as a keyed state in a store does."""
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.unwritten: list[Event] = []
+
+    def process(self, record: Event) -> None:
+        self.unwritten.append(record)
+
+    def flush(self) -> None:
+        for record in self.unwritten:
+            super().process(record)
+        self.unwritten.clear()
+
+
 def slow(source: Source, least: int = 1, most: int = 8, **settings: Any) -> Topology:
     topology = Topology("load", workers=between(least, 8), **settings)
     events = topology.spout("events", Reader(source))
@@ -137,6 +153,18 @@ def test_tasks_follow_a_load_that_doubles_and_halves_for_two_hours() -> None:
 
 def test_tasks_follow_a_load_that_doubles_and_halves() -> None:
     follow(Source(0.6, 1.2, 0.6, step_s=160.0), 1, 2, 1)
+
+
+def test_a_bolt_that_its_writes_limit_gets_more_tasks() -> None:
+    source = Source(1.6)
+    topology = Topology("load", workers=between(1, 8))
+    events = topology.spout("events", Reader(source))
+    events.fields("key").bolt("slow", Writer(source), parallelism=between(1, 8))
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(120.0)
+        assert "'slow' is busy" in changes(run)[0][1]
+        assert len(run.plan.tasks_of("slow")) > 1
 
 
 def test_a_key_with_all_the_load_changes_nothing() -> None:
@@ -211,6 +239,33 @@ def test_a_hand_that_packs_what_was_alone_stays_within_the_bounds() -> None:
             run.rebalance(workers=5, layout=Layout.PACK, wait_s=1.0)
         run.rebalance(layout=Layout.PACK, wait_s=1.0)
         assert len(run.plan.workers) == 3
+
+
+def test_a_layout_is_that_of_the_submission_or_a_hand_within_the_bounds_too() -> None:
+    """As many workers as tasks are within these bounds in both layouts."""
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(program(Source(0.1), between(1, 20), 2).graph(), Layout.ISOLATE)
+        run.rebalance(tasks={"slow": 3}, wait_s=1.0)
+        assert len(run.plan.workers) == 5, "each task has its own"
+        run.rebalance(layout=Layout.PACK, wait_s=1.0)
+        run.rebalance(tasks={"slow": 4}, wait_s=1.0)
+        assert len(run.plan.workers) == 4, "the acker is beside the source"
+        run.rebalance(layout=Layout.ISOLATE, wait_s=1.0)
+        run.kill_master()
+        run.rebalance(tasks={"slow": 3}, wait_s=1.0)
+        run.upgrade(program(Source(0.1), between(1, 20), 3).graph(), wait_s=1.0)
+        run.rebalance(tasks={"slow": 4}, wait_s=1.0)
+        assert len(run.plan.workers) == 6
+
+
+def test_a_hand_whose_change_is_cancelled_stops_no_scaling() -> None:
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(Source(0.6), most=6).graph())
+        run.rebalance(tasks={"slow": 2}, wait_s=60.0, waits=False)
+        stored = run._master.core.stored
+        assert stored.held == ["slow"]
+        run.drain()
+        assert stored.held == []
 
 
 def test_new_code_with_fixed_numbers_forgets_what_a_hand_has_set() -> None:

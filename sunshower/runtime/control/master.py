@@ -576,7 +576,10 @@ class Master:
         self._packed = set[int]()  # workers
         self._packed_since_s = None
         self._unloaded = False  # what was packed before
-        self.plan = self._declared.with_tasks(self.stored.tasks)
+        tasks, layout = self.stored.tasks, Layout(self.stored.layout or self._declared.layout)
+        self.plan = (
+            replace(self._declared, layout=layout).with_tasks(tasks) if tasks else self._declared
+        )
         self._restarts = RestartTracker(self.plan)
         self._conditions = ConditionTracker(self.plan, self.stored)
         for worker in list(self._stats):  # into the stored state, for a next master

@@ -73,6 +73,9 @@ class MasterState:
     cancelled: dict[int, str] = field(default_factory=dict)  # the last changes that did not
     # happen → why
     held: list[str] = field(default_factory=list)  # numbers that a hand has set: see scaling.py
+    layout: str | None = None  # that of the last change by hand, or of new code
+    before_hand: dict[int, tuple[list[str], str | None]] = field(default_factory=dict)  # the last
+    # change by hand → `held` and `layout` before it
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 
@@ -121,7 +124,9 @@ class MasterState:
         return self.keeping and self.change == number
 
     def note_cancelled(self, why: str) -> None:
-        """Note why the last requested change did not happen."""
+        """Note why the last requested change did not happen; what a hand has set with it, neither
+        did."""
+        self.held, self.layout = self.before_hand.pop(self.change, (self.held, self.layout))
         self.cancelled[self.change] = clip(why, ERROR_BYTES)
         for change in sorted(self.cancelled)[:-_CANCELLED_MAX]:
             del self.cancelled[change]

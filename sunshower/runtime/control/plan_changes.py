@@ -142,7 +142,7 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
     layout = Layout.ISOLATE if before.layout is Layout.ISOLATE and is_changed else Layout.PACK
     counts, lines = _counts(before, declared, given, layout)
     graph = _with_numbers(given.graph, counts)
-    wanted = given.with_tasks(make_plan(graph, layout).tasks)
+    wanted = replace(given, layout=layout).with_tasks(make_plan(graph, layout).tasks)
     workers, number = given.graph.config.workers, None
     if layout is Layout.ISOLATE:
         return wanted, lines

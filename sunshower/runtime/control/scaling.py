@@ -12,7 +12,7 @@ machine rests and measures anew after it.
 Only the bottleneck grows: the last component of a path that is busy, whose inputs wait or whose
 source falls behind, and whose outputs do not. How many tasks and workers it gets follows from the
 load of the busiest worker that the next plan would have: a worker runs its tasks in one thread.
-Decision 31 has the reasons. Flink: the autoscaler of its Kubernetes operator.
+Decision 33 has the reasons. Flink: the autoscaler of its Kubernetes operator.
 """
 
 from __future__ import annotations
@@ -520,8 +520,9 @@ class Scaling:
         auto: bool,
         rebalance: Callable[[], int],
     ) -> int:
-        """Rebalance to these numbers, which no longer follow the load; `auto`: all others do again.
-        Raises LifecycleError for one out of its bounds. Returns what `rebalance` returns."""
+        """Rebalance to these numbers, and the layout of `plan`: they no longer follow the load, and
+        with `auto` all others do again, unless the change is cancelled. Raises LifecycleError for
+        one out of its bounds. Returns what `rebalance` returns."""
         numbers = {**tasks} | ({} if workers is None else {WORKERS: workers})
         bounds = bounds_of(plan)
         for id, number in numbers.items():
@@ -531,14 +532,18 @@ class Scaling:
                     f"topology {plan.graph.id!r} cannot have {number} {what}: declared is "
                     f"{bounds[id]!r}; nothing has been changed"
                 )
-        change = rebalance()
+        before, change = (self._stored.held, self._stored.layout), rebalance()
+        self._stored.before_hand = {change: before} if change else {}
         held = {id for id in numbers if id in bounds or (bounds and id == WORKERS)}
         self._stored.held = sorted(held | (set() if auto else {*self._stored.held}))
+        self._stored.layout = plan.layout
         self._look_s = -inf
         return change
 
     def forget(self, plan: Plan) -> None:
-        """Forget which numbers a hand has set that have no bounds in this plan of new code."""
+        """Forget which numbers a hand has set that have no bounds in this plan of new code, and
+        its layout."""
+        self._stored.layout = plan.layout
         bounds = bounds_of(plan)
         self._stored.held = [id for id in self._stored.held if id in bounds or (bounds and not id)]
 

@@ -172,8 +172,8 @@ class Counts:
     late: int = 0  # windows and joins: records that came after their window had ended
     # how long after that the worst of these came, in event time, in the unit of its field
     late_by: float = field(default=0.0, compare=False)
-    # bolts: how long their code ran for these records, without flush(); spouts: how long they
-    # emitted; seconds, summed over tasks
+    # bolts: how long their code ran for these records, with flush(), which writes their states;
+    # spouts: how long they emitted; seconds, summed over tasks
     busy_s: float = field(default=0.0, compare=False)
     # how long tasks that had something to do could not send, because receivers had no credit;
     # spouts: or because as many trees were open as are allowed

@@ -72,7 +72,7 @@ class ServiceTime:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._work_s: float | None = None
-        self.busy_s = 0.0  # the sum of all measured `seconds`
+        self.busy_s = 0.0  # the sum of all measured `seconds`, and the time of flush()
         self.pace_s: float | None = None  # None: nothing was measured yet
         self.records_max = config.window_records_max  # the hard limit of a window
         self.at_once = 0  # records that the task processes at the same time: the least window

@@ -21,7 +21,7 @@ over. Values expire when the program runs: the time of an imported value is that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -344,6 +344,7 @@ class _Part(NamedTuple):
     changes: list[Changes]  # for one write each
     undone: Mark | None  # as it was; None: nothing was written
     step: int  # how far the same import is that was interrupted; 0: at its begin, or another one
+    removed: Sequence[str]  # keys of the last write that are null: the import removes them
 
 
 class StateImport:
@@ -417,8 +418,10 @@ class StateImport:
             self._fence(parts, parts_found)
             try:
                 for part in parts_found:
+                    null_keys = [*part.removed]
                     for step, changes in enumerate(part.changes, start=1):
-                        mark = self._unready(part, step)
+                        null_keys = [key for key in null_keys if key not in changes]
+                        mark = self._unready(part, step, null_keys)
                         self._write_part(parts, part.number, changes, mark)
                 for part in reversed(parts_found):  # all who open the state read the first one
                     self._write_part(parts, part.number, {}, part.ready)
@@ -524,7 +527,7 @@ class StateImport:
         ready = _with(ready, imported=f"{SystemClock().wall():.6f}")
         seen = None if mark is None else mark.mark
         step = 0 if mark is None else self._step_of(mark)
-        return _Part(number, seen and seen.word, ready, changes, seen, step)
+        return _Part(number, seen and seen.word, ready, changes, seen, step, journal.removed)
 
     def _step_of(self, mark: PartMark) -> int:
         """How far the same import is, if that is under way; 0: it has begun at most."""
@@ -593,7 +596,7 @@ class StateImport:
         done: list[_Part] = []
         try:
             for part in found:
-                fence = self._unready(part, 0)
+                fence = self._unready(part, 0, part.removed)
                 parts.backing(part.number).put({}, fence, part.seen)
                 self._words[part.number] = fence.word
                 done.append(part)
@@ -613,12 +616,13 @@ class StateImport:
                 "changed"
             ) from error
 
-    def _unready(self, part: _Part, write: int) -> Mark:
+    def _unready(self, part: _Part, write: int, removed: Iterable[str]) -> Mark:
         """The mark of write number `write`; 0: the fence. It differs from that of each other write,
-        which would count as repeated."""
+        which would count as repeated. `removed`: keys that still are to be removed."""
         facts = {"importing": self._file, "instead": self._completes is None, "by": self._process}
         step = max(write, part.step)
-        return _with(part.ready, version=versions.STATE_MOVED, **facts, step=step, write=write)
+        ready = Mark(part.ready.word, Journal(removed=(*removed,)).text())
+        return _with(ready, version=versions.STATE_MOVED, **facts, step=step, write=write)
 
     def _write_part(self, parts: Parts, number: int, changes: Changes, mark: Mark) -> None:
         """Write to a part that this process has fenced. Raises WrongVersion if another one has

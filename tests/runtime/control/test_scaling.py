@@ -376,6 +376,19 @@ def test_a_hand_cannot_leave_the_bounds_and_holds_what_it_sets() -> None:
     assert stored.held == ["second"]
 
 
+def test_what_a_hand_has_set_is_forgotten_if_its_change_is_cancelled() -> None:
+    plan, stored = chain(), MasterState()
+    scaling = Scaling(stored)
+    scaling.by_hand(plan, 3, {}, False, lambda: 1)
+    scaling.by_hand(plan, None, {"first": 2}, True, lambda: 2)
+    stored = MasterState.from_bytes(replace(stored, change=2).to_bytes())
+    assert stored.held == ["first"]
+    stored.note_cancelled("no node has that much")
+    assert stored.held == [WORKERS]
+    stored.note_cancelled("again")
+    assert stored.held == [WORKERS]
+
+
 def test_as_many_workers_as_tasks_are_no_layout_within_bounds() -> None:
     """Else each further task would get a worker of its own, however many are declared."""
     plan = with_numbers(chain(workers=between(1, 3), ackers=0), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from sunshower.trident.states.factories import KeptState
 
 KEYS = "abcdefg"
 SIZE = 60
+HOUR_S = 3_600
+BEGIN_S = datetime(2026, 3, 28, 8, tzinfo=UTC).timestamp()  # a day that ends, and one of 23 hours
 
 
 class Event(NamedTuple):
@@ -31,6 +34,7 @@ class Total(NamedTuple):
     key: str
     count: int
     sum: int
+    odd: int
 
 
 class Sized(NamedTuple):
@@ -113,7 +117,7 @@ def events_of(draw: Random) -> list[list[Event]]:
     found: list[list[Event]] = [[], []]
     for number in range(SIZE):
         key = draw.choice(KEYS)
-        found[ord(key) % 2].append(Event(key, number, number * 0.5))
+        found[ord(key) % 2].append(Event(key, number, BEGIN_S + number * HOUR_S))
     return found
 
 
@@ -168,6 +172,14 @@ def sized(total: Total) -> Sized:
     return Sized(total.count // 3, total.sum)
 
 
+def is_odd(event: Event) -> bool:
+    return event.number % 2 == 1
+
+
+def half(event: Event) -> tuple[int, int]:
+    return event.number, event.number // 2
+
+
 def keep_rows(state: MapState, rows: Sequence[Any]) -> Iterator[Any]:
     """Store the rows of a batch below its first one, or below the rows that are equal."""
     found = Counter(tuple(map(str, row)) for row in rows)
@@ -176,7 +188,7 @@ def keep_rows(state: MapState, rows: Sequence[Any]) -> Iterator[Any]:
     yield from ()
 
 
-STATES = ("totals", "sizes", "marked", "slid", "threes")
+STATES = ("totals", "sizes", "marked", "slid", "days", "threes", "joined")
 
 
 class MovingProgram:
@@ -190,7 +202,7 @@ class MovingProgram:
         self.code: Any = same
         self.logs = events_of(Random(seed))
         self.batches, self.max_batches = InMemory(), self.draw.choice((1, 3))
-        names = [*STATES, "slid-rows", "threes-rows", "odd-rows"]
+        names = [*STATES, "slid-rows", "days-rows", "threes-rows", "odd-rows"]
         self.states = {name: store(name, self._kind_of(name)) for name in names}
 
     def _kind_of(self, name: str) -> StateKind:
@@ -213,17 +225,25 @@ class MovingProgram:
         given |= {"parallelism": tasks.get("in", 1)}
         rows = batches(topology, "in", spout, **given, interval_s=interval_s)
         by_key = rows.flat_map(self.code).group_by("key")
-        totals = by_key.aggregate(count(), sum_("number"), fields=Total, **settings("totals"))
+        counted = (count(), sum_("number"), count(name="odd", where=is_odd))
+        totals = by_key.aggregate(*counted, fields=Total, **settings("totals"))
         totals.map(sized).group_by("size").aggregate(count(), sum_("sum"), **settings("sizes"))
         odd = by_key.process(odd_ones, **settings("marked"))
         kept = odd.global_().partition_persist(state("odd-rows"), keep_rows, name="odd-rows")
         kept.named("odd-rows")
-        time = sliding(seconds=8, every=2, field="at")
-        slid = by_key.window(time, collect("number"), **settings("slid")).named("slid")
-        slid.global_().partition_persist(state("slid-rows"), keep_rows, name="slid-rows")
+        at: Any = {"field": "at", "unit": "s", "zone": "Europe/Berlin"}
+        slid = sliding(seconds=16 * HOUR_S, every=4 * HOUR_S, **at)
+        for name, time in {"slid": slid, "days": tumbling(days=1, **at)}.items():
+            ended = by_key.window(time, collect("number"), **settings(name)).named(name)
+            kept = ended.global_().partition_persist(state(f"{name}-rows"), keep_rows)
+            kept.named(f"{name}-rows")
         threes = by_key.window(tumbling(count=3), count(), sum_("number"), **settings("threes"))
         threes.named("threes")
         threes.global_().partition_persist(state("threes-rows"), keep_rows, name="threes-rows")
+        halves = rows.filter(is_odd).map(half, fields=("number", "half"))
+        both = rows.join(halves, "number", how="left", parallelism=tasks["joined"])
+        pairs = both.named("pairs").group_by("key")
+        pairs.aggregate(count(), count("half"), sum_("at"), **settings("joined"))
         return topology
 
     def run(self, life: Life, tasks: Mapping[str, int]) -> bool:

@@ -25,6 +25,7 @@ from sunshower.topologies.graph import Graph
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import FixedBatchSpout, batches
+from sunshower.trident.coordination.transactional_log import StoredProgress
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.states import factories
@@ -592,8 +593,6 @@ def test_the_batch_after_an_import_counts_on_and_once(
         _add(slot, ["a", "b"], Attempt(txid, attempt, 1))
 
     def commit(txid: int) -> None:
-        from sunshower.trident.coordination.transactional_log import StoredProgress
-
         tree = store()
         StoredProgress(tree, "/transactional", ["words"], "seen").committed(txid)
 
@@ -625,6 +624,32 @@ def test_a_part_that_is_ready_is_not_imported_into_again(tmp_path: Path) -> None
     _add(running, keys, Attempt(1, 1, 1))
     state = imported(_in_batches(factory, store, 2), values)
     assert dict(state.items()) == {**values, **dict.fromkeys(keys, 101)}
+
+
+@pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
+def test_keys_that_the_last_batch_removed_leave_the_store_wherever_an_import_ends(
+    tmp_path: Path, kind: StateKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
+    for last in range(1, 100):
+        store, factory = InMemory(), replace(fresh(tmp_path), kind=kind)
+        slot: Any = only(_in_batches(factory, store)).slot
+        slot.open(Context("seen", "state", 0, 0, 1))
+        _add(slot, [*"abcd"], Attempt(1, 0, 1))
+        slot.begin_commit(Attempt(2, 0, 1))
+        slot.state.multi_put([*"abc"], [None] * 3)
+        slot.commit(Attempt(2, 0, 1))
+        mortal = MortalState(factory, Life(last, is_after=True), kind, factory.name)
+        StoredProgress(store(), "/transactional", ["words"], "seen").committed(2)
+        try:
+            imported(_in_batches(mortal, store), {"a": 5, "e": 6})
+        except ProcessEnded:
+            imported(_in_batches(factory, store), {"a": 5, "e": 6})
+        else:
+            break
+        (home,) = [home for home in factory.homes() if home.state == factory.name]
+        assert {key for key, _ in factory.open(home).items()} == {'"a"', '"d"', '"e"'}
+    assert last > 3
 
 
 def _add(slot: Any, keys: list[str], attempt: Attempt) -> None:

@@ -462,12 +462,15 @@ class BoltTask(Supervised):
         return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
 
     def _call_flush(self) -> None:
-        """Call the bolt's `flush` and measure it. Raises what user code raises."""
+        """Call the bolt's `flush` and measure it: it keeps the task busy, but says nothing about
+        the time of a record. Raises what user code raises."""
         before = self.clock.now()
         try:
             self.bolt.flush()
         finally:
-            self.flush_s += self.clock.now() - before
+            seconds = self.clock.now() - before
+            self.flush_s += seconds
+            self.service.busy_s += seconds
 
     def _begin_batch(self, batch: Batch) -> None:
         self._first = self._next_failure = 0

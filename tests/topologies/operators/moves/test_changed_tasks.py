@@ -201,22 +201,33 @@ class ByCount(Windowed):
         assert found.keys() == full if is_exact else found.keys() >= full
 
 
+def is_even(click: Click) -> bool:
+    return click.at % 2 == 0
+
+
 class Totals(Program):
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
-        left.group_by("user").aggregate(count(), sum_("at"), name="totals", **settings)
+        counted = (count(), sum_("at"), count(name="even", where=is_even))
+        left.group_by("user").aggregate(*counted, name="totals", **settings)
 
     def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         totals = dict(state.items("totals"))
         times = defaultdict[str, list[int]](list)
         for click in self.left.clicks:
             times[click.user].append(click.at)
-        expected = {user: [len(own), sum(own)] for user, own in times.items()}
+        expected = {
+            user: [len(own), sum(own), sum(at % 2 == 0 for at in own)]
+            for user, own in times.items()
+        }
         assert totals.keys() == expected.keys()
-        for user, (number, total) in expected.items():
+        for user, numbers in expected.items():
+            clicks, times_of_all, even = totals[user]
+            even = sum(even) if isinstance(even, list) else even  # stores have [] for no click
+            found_numbers = [clicks, times_of_all, even]
             if is_exact:
-                assert [*totals[user]] == [number, total]
+                assert found_numbers == numbers
             else:
-                assert all(a >= b for a, b in zip(totals[user], (number, total), strict=True))
+                assert all(a >= b for a, b in zip(found_numbers, numbers, strict=True))
 
 
 def gathers(click: Click, state: KeyState[list[int]]) -> None:
