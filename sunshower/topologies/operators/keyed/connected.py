@@ -1,5 +1,7 @@
-"""Several streams with one state: their records go to the task of their key, each as a value of a
-row, and one function is called with each record and the state of its key.
+"""Declares `connect`; separate because streams.py is about what users call, not how rows travel.
+
+The records of several streams go to the task of their key, each as a value of a row, and one
+function is called with each record and the state of its key:
 
     orders   ──▶ (key, time, Order)   ──┐
     payments ──▶ (key, time, Payment) ──┴──▶ function(record, state)
