@@ -15,6 +15,7 @@ from benchmarks import (
     idle,
     kafka,
     ledger,
+    nexmark,
     peer_comparisons,
     pipeline,
     simulation,
@@ -95,6 +96,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
             shared.cluster, shared.lines, options.words, log
         ),
         "constants-peers": lambda: peer_comparisons.constants(shared.cluster, options.seconds, log),
+        "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages // 5),
         "history": lambda: history.comparison(shared.cluster, options.seconds),
         "idle": lambda: idle.comparison(shared.cluster, options.idle_seconds),
         "latency": lambda: latency.comparison(shared.cluster, options.seconds),

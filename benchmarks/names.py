@@ -6,6 +6,7 @@ NAMES = (
     "word-count",
     "word-count-classes",
     "word-count-peers",
+    "nexmark",
     "constants",
     "constants-peers",
     "history",

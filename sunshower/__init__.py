@@ -38,6 +38,8 @@ from sunshower.topologies.operators.keyed.key_states import KeyList as KeyList
 from sunshower.topologies.operators.keyed.key_states import KeyMap as KeyMap
 from sunshower.topologies.operators.keyed.key_states import KeyState as KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyValueState as KeyValueState
+from sunshower.topologies.operators.keyed.patterns import Match as Match
+from sunshower.topologies.operators.keyed.patterns import PatternStep as PatternStep
 from sunshower.topologies.operators.ranking import first as first
 from sunshower.topologies.operators.ranking import last as last
 from sunshower.topologies.operators.ranking import top as top
@@ -54,6 +56,7 @@ from sunshower.topologies.sources import Line as Line
 from sunshower.topologies.sources import Number as Number
 from sunshower.topologies.sources import Records as Records
 from sunshower.topologies.sources import TextFiles as TextFiles
+from sunshower.topologies.streams import Stream as Stream
 from sunshower.topologies.topology import Topology as Topology
 
 if TYPE_CHECKING:

@@ -252,6 +252,17 @@ class Schema:
         return record_class(self.type).make_all(rows)
 
 
+@dataclass(frozen=True)
+class ConnectedSchema(Schema):
+    """The fields of rows of which the last value is a record of any of several streams."""
+
+    each: tuple[Schema, ...] = ()  # of one of the streams
+
+    @property
+    def name(self) -> str:
+        return " or ".join(schema.name for schema in self.each)
+
+
 def _tuples(rows: Iterable[Sequence[Any]]) -> list[Any]:
     return list(rows) if type(rows) is zip else list(map(tuple, rows))
 

@@ -26,6 +26,14 @@ SECTIONS = (
         "rounds of Storm and Flink (both after warm-up), Pathway and Spark.",
     ),
     Section(
+        "Nexmark",
+        ("nexmark",),
+        "Queries of `examples/nexmark` over events in memory, in two workers, compared with a "
+        "plain loop over the same list in one process: no state (q0 to q2), windows (q5, q7, q12), "
+        "sessions (q11), and a join without a limit (q20). The speed is that of all events, of "
+        "which 92 % are bids.",
+    ),
+    Section(
         "Constants",
         ("const_null", "const_null_peers", "const_id_null", "const_id_null_peers"),
         "A spout emits numbers that a bolt discards, directly or through a bolt that forwards "

@@ -1,7 +1,7 @@
 """Connectors besides Kafka: HTTP, PostgreSQL tables, objects in S3.
 
 Each can be read alone: `http_source` and `http_sink` (requests), `postgres_table` (rows), `objects`
-(batches from and to objects, or files).
+(batches from and to objects, or files), `partitioned_files` (folders that are marked as complete).
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sunshower.connectors.objects import ObjectBatches as ObjectBatches
     from sunshower.connectors.objects import ObjectFiles as ObjectFiles
     from sunshower.connectors.objects import ObjectRecord as ObjectRecord
+    from sunshower.connectors.partitioned_files import CompletePartition as CompletePartition
+    from sunshower.connectors.partitioned_files import PartitionedFiles as PartitionedFiles
     from sunshower.connectors.postgres_table import PostgresTable as PostgresTable
 
 

@@ -23,7 +23,7 @@ from typing import (
 from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import is_record
-from sunshower.records import Schema
+from sunshower.records import ConnectedSchema, Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
     BatchBolt,
@@ -120,6 +120,8 @@ def bolt_signature(code: Any, where: str) -> Signature:
 
 def fits(annotation: Any, schema: Schema) -> bool:
     """Whether records of `schema` match `annotation`."""
+    if isinstance(schema, ConnectedSchema):
+        return all(fits(annotation, one) for one in schema.each)
     options = options_of(annotation)
     if len(options) > 1:
         return any(fits(option, schema) for option in options)

@@ -115,6 +115,23 @@ def test_objects_are_read_from_s3_and_written(
     assert [row["cents"] for row in rows] == [number * 1_000 for number in range(10, 20)]
 
 
+def test_a_folder_for_each_day_is_marked_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(topology_of(program("daily_clicks.py")))
+    markers = {marker.parent for marker in Path("clicks").rglob("_SUCCESS")}
+    days = {"day=2024-03-29", "day=2024-03-30", "day=2024-03-31"}
+    assert {folder.parent.name for folder in markers} == days
+    files = Path("clicks").rglob("part-*")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert len(lines) == 600
+    complete = [json.loads(line) for line in Path("complete.jsonl").read_text().splitlines()]
+    assert {row["partition"] for row in complete} == {
+        str(folder.relative_to("clicks")) for folder in markers
+    }
+
+
 def test_protobuf_messages_are_read_from_kafka(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,30 @@ def test_the_orders_that_the_page_shows_get_the_prices_of_their_time() -> None:
 
 
 @pytest.mark.usefixtures("programs")
+def test_three_failures_within_a_minute_and_one_without_a_success() -> None:
+    program = runpy.run_path("alarms.py")
+    run_inline(program["topology"].graph(), clock=ManualClock())
+    logins = sorted(program["LOGINS"], key=lambda login: login.at)
+    alarms, locked = list[tuple[str, float, float]](), set[tuple[str, float]]()
+    for user in "abc":
+        failed = list[float]()
+        for login in (login for login in logins if login.user == user and not login.ok):
+            failed = [at for at in [*failed, login.at] if login.at - at < 60]
+            if len(failed) == 3:
+                alarms.append((user, failed[0], failed[2]))
+                failed = []
+            near = [one for one in logins if one.user == user and 0 < one.at - login.at < 20]
+            if not any(one.ok for one in near):
+                locked.add((user, login.at))
+    rows = [json.loads(line) for line in Path("alarms.jsonl").read_text().splitlines()]
+    assert sorted((row["user"], row["since"], row["at"]) for row in rows) == alarms
+    rows = [json.loads(line) for line in Path("locked.jsonl").read_text().splitlines()]
+    assert {(row["user"], row["at"]) for row in rows} == locked
+    assert alarms
+    assert locked
+
+
+@pytest.mark.usefixtures("programs")
 def test_the_endless_topology_can_be_rebalanced_and_killed() -> None:
     with SimCluster(seed=1) as cluster:
         run = cluster.submit(runpy.run_path("endless.py")["topology"].graph())
@@ -168,3 +192,18 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     assert {*found, *component} - {*named, *counters} == set()
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
     assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt", "filling"}
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_last_result_of_each_minute_has_all_its_clicks() -> None:
+    program = runpy.run_path("early_minutes.py")
+    run_inline(program["topology"].graph())
+    clicks = Counter((one.user, one.at // 60 * 60 + 60) for one in program["CLICKS"])
+    rows = [json.loads(line) for line in Path("minutes.jsonl").read_text().splitlines()]
+    last = {
+        (row["user"], row["window"]): row for row in sorted(rows, key=lambda row: row["number"])
+    }
+    assert {place: row["clicks"] for place, row in last.items()} == clicks
+    assert "update" in {row["kind"] for row in rows}
+    totals = [json.loads(line) for line in Path("totals.jsonl").read_text().splitlines()]
+    assert {row["user"]: row["clicks_sum"] for row in totals} == {"a": 500, "b": 500}

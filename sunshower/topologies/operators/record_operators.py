@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
+from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
@@ -30,6 +31,7 @@ from sunshower.topologies.operators.schemas import (
 from sunshower.topologies.operators.updates import Lineage, TagUpdates
 from sunshower.topologies.outputs import Columns
 
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 PAIRS = Schema(("branch", "record"))
 
@@ -166,6 +168,11 @@ class RecordOperators(Generic[R_co]):
     def _merged(self, streams: Sequence[Self]) -> Self:
         """The records of all these streams."""
         raise NotImplementedError
+
+    def apply(self, assembly: Callable[[Self], T]) -> T:
+        """Return `assembly(self)`: for a part of a program that has its own name."""
+        FUNCTION.check(self._where("apply"), assembly, TopologyError)
+        return assembly(self)
 
     def _where(self, word: str, code: Any = None) -> str:
         """The place of a declaration, for errors."""

@@ -62,6 +62,14 @@ def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str)
     return _made(returns, function, fields, where, "return a record, or use .peek")
 
 
+def match_schema(function: Any, fields: Columns | None, where: str) -> Schema:
+    """The records that a function returns, one for each match of a pattern."""
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name_of(function)} is asynchronous; give a plain function")
+    _, returns = _one_record(function, where)
+    return _made(returns, function, fields, where, "return a record")
+
+
 def check_predicate(function: Any, reads: Schema, where: str) -> None:
     """Raise RecordMismatch unless the function maps records of `reads` to a bool."""
     (first, *_), returns = _one_record(function, where)
@@ -237,7 +245,7 @@ def joined_keys(
         for name in names:
             schema.check_field(name, where)
     for one, other in zip(ours, theirs, strict=True):
-        _check_equatable((left[0], one), (right[0], other), where)
+        check_equatable((left[0], one), (right[0], other), where)
     return ours, theirs
 
 
@@ -282,7 +290,7 @@ def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in schema.fields if name not in on)
 
 
-def _check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
+def check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
     """Raise RecordMismatch for two fields whose types have no equal values."""
     found = [schema.kind(name) for schema, name in (left, right)]
     families = [

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CODE = (  # may change
     *("function", "reads", "schema", "out", "store", "slot", "calls", "limits"),
-    *("emits_updates", "senders", "sends", "marks"),
+    *("emits_updates", "senders", "sends", "marks", "is_repeated", "allowed"),
 )
 _OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
 
@@ -93,7 +93,8 @@ def states_of(component: Component) -> dict[str, StateShape]:
                 name: value for name, value in vars(one).items() if name not in _CODE
             }
             if isinstance(one, KeyedProcess):  # all else belongs to its function
-                own = {"has_timers": getattr(one, "has_timers", None)}
+                declared = getattr(one, "declared", None) or {}
+                own = {"has_timers": getattr(one, "has_timers", None), **declared}
                 if one.kind is not KeyState:
                     own["kind"] = one.kind
             operator = type(one).__name__, shape_of(own)

@@ -56,8 +56,9 @@ UPDATE = ("origin", "number", "rows")
 PART = ("key", "origin", "number", "value", "groups")
 SHOWN = -1  # the number of updates that only readers of plain rows get
 _BATCH = Attempt(0, 0, 0)
+WINDOW_RESULTS = "results of windows with early= or allowed="
 _AGGREGATE = ".aggregate(…), which computes from the last row of each group"
-INSTEAD_OF_WINDOW = f"Declare the window before the first aggregate, or use {_AGGREGATE}"
+INSTEAD_OF_WINDOW = f"Declare the window over the records before them, or use {_AGGREGATE}"
 INSTEAD_OF_PROCESS = f"Use {_AGGREGATE}, or a bolt, which gets each row: .fields(…).bolt(…)"
 INSTEAD_IN_BATCHES = f"Use {_AGGREGATE}, or .partition_persist(…), whose function gets each row"
 INSTEAD_OF_JOIN = (
@@ -76,11 +77,13 @@ def update_schema(schema: Schema) -> Schema:
 class Lineage:
     """How rows follow from running totals: each row replaces those that followed from the earlier
     row of its group. `places`: the fields that have a value of the group's key, with its place in
-    the key. `blocked`: the operator on the way behind which that is no longer known."""
+    the key. `blocked`: the operator on the way behind which that is no longer known. `of`: what
+    they are, for errors."""
 
     width: int  # of the key
     places: Mapping[str, int] = field(default_factory=dict)
     blocked: str = ""
+    of: str = "running totals"
 
     def behind(self, operator: Operator, schema: Schema) -> Lineage | None:
         """The same for what `operator` makes of these rows."""
@@ -89,11 +92,11 @@ class Lineage:
         if operator.reads_updates or operator.ends_lineage:
             return None
         if not operator.keeps_values:
-            return Lineage(self.width, {}, self.blocked)
+            return replace(self, places={})
         if isinstance(operator, RowOperator) and operator.renames:
             return self  # rows of a branch are within others until one of them is taken
         places = {name: place for name, place in self.places.items() if name in schema.fields}
-        return Lineage(self.width, places, self.blocked)
+        return replace(self, places=places)
 
     def keys_places(self, by: Sequence[str]) -> list[int] | None:
         """The places in the key of the values of the fields `by`; None: they may change."""
@@ -118,7 +121,7 @@ def merged_lineage(lineages: Sequence[Lineage | None]) -> Lineage | None:
     same = set.intersection(*({*one.places.items()} for one in known))
     if any(one.width != first.width for one in known):
         same = set()
-    return Lineage(first.width, dict(same), blocked)
+    return Lineage(first.width, dict(same), blocked, first.of)
 
 
 def check_replaces(lineage: Lineage | None, where: str) -> None:
@@ -126,7 +129,7 @@ def check_replaces(lineage: Lineage | None, where: str) -> None:
     each of them replaces."""
     if lineage is not None and lineage.blocked:
         raise TopologyError(
-            f"{where}: its records follow from running totals, each of which replaces the earlier "
+            f"{where}: its records follow from {lineage.of}, each of which replaces the earlier "
             f"one of its group, and {lineage.blocked} is on the way: an aggregate behind it would "
             "count every update. Aggregate before it, each stream by itself"
         )
@@ -137,7 +140,7 @@ def refuse_updates(lineage: Lineage | None, where: str, what: str, instead: str)
     `instead`: what to declare."""
     if lineage is not None:
         raise TopologyError(
-            f"{where}: its records are running totals, or follow from them: each replaces the "
+            f"{where}: its records are {lineage.of}, or follow from them: each replaces the "
             f"earlier one of its group. {what} would count every update, and cannot take one back. "
             f"{instead}"
         )

@@ -13,9 +13,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Required, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Never,
+    Required,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
-from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
+from sunshower.arguments import FLAG, Instance, check_names
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
@@ -505,6 +516,11 @@ class Aggregations(Generic[R_co]):
         if not isinstance(window, Window):
             raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
+        if window.repeated is not None or window.until is not None:
+            raise TopologyError(
+                f"{where}: early=, allowed= and until= are for windows of ordinary streams; leave "
+                "them out"
+            )
         if window.field is not None:
             stream.schema.check_field(window.field, where)
         more = {"window": type_of_end(window, stream.schema, where)}
@@ -559,6 +575,16 @@ class GroupedBatches(Aggregations[R_co]):
 
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def in_order(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError: it is for ordinary streams."""
+            raise TopologyError(
+                f"{self._location('in_order')}: records in the order of event time, and patterns "
+                "in them, are for ordinary streams. Rows of a batch come in the order of their "
+                "sources: use .process(…), or read the source by Topology.spout"
+            )
 
     def process(
         self,
@@ -705,11 +731,6 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         if (lineage := self.lineage) is not None:
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
-
-    def apply(self, assembly: Callable[[Self], T]) -> T:
-        """Return `assembly(self)`: for a part of a program that has its own name."""
-        FUNCTION.check(self._where("apply"), assembly, TopologyError)
-        return assembly(self)
 
     def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in the tasks that have the state of their group; without groups it is one."""

@@ -115,7 +115,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         slice_records = super().inputs_max
         if self.bolt.makes_fewer and slice_records >= _MANY_INPUTS:
             slice_records *= _SLICES
-        fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
+        fan_out = (self._rows_out + 1) / (self._rows_in + 1)
         return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))
 
     @property
@@ -195,19 +195,18 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
+        if not self._advances:
+            self._rows_in += len(batch)
+            self._rows_out += len(outputs)
         if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         xors, of_batch = batch.nothing_made(), batch.anchors
         good = np.delete(np.arange(len(batch)), list(failures))
         anchors = of_batch and of_batch.together(good)
         try:
-            if not self._advances:
-                self._rows_in += len(batch)
             if self.rare.note is not None and anchors is not None:
                 self.rare.note(anchors.roots)
             for stream, records in self._by_stream(outputs).items():
-                if not self._advances:
-                    self._rows_out += len(records)
                 edges = self.output_streams.send(stream, records, anchors)
                 if of_batch is not None and edges is not None:
                     of_batch.add(xors, good, edges)

@@ -40,7 +40,7 @@ from sunshower.topologies.outputs import Columns
 INPUT = ("input", "time", "values")
 _PAIRS, _HALVES = ("inner", "left", "outer"), ("semi", "anti")
 _TIME = Values(float, "a number", least=0)
-_KEEP = Values(float, "a number of seconds", least=0, above=True)
+_KEEP = Values(float, "a number of seconds", least=0, above=True).or_else("none", None)
 _OF_EVENT_TIME = ("field", "other_field", "late", "zone", "other_zone", "ahead", "unit")
 
 
@@ -60,8 +60,7 @@ class BoundedSettings(TotalsSettings, total=False):
       hour for datetimes; None: as far as it likes
     - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
     - `keep_s`: instead of `within`: all records are partners, and each waits for so many seconds of
-      the clock
-    - `keep`: None, instead of `keep_s`: each waits for ever, so the state has all records
+      the clock; None: for ever, so the state has all records
     - `state`: where records wait; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "join"
@@ -77,8 +76,7 @@ class BoundedSettings(TotalsSettings, total=False):
     other_zone: str | None
     ahead: Ahead
     unit: Unit
-    keep_s: float
-    keep: None
+    keep_s: float | None
 
 
 class JoinSettings(BoundedSettings, total=False):
@@ -158,14 +156,14 @@ def key_names(on: Sequence[str]) -> list[str]:
 def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) -> PartnerTimes:
     """Which records are partners. Raises TopologyError."""
     within: Any = settings.get("within")
-    if "keep" in settings or "keep_s" in settings:
+    if "keep_s" in settings:
         return _without_limit(settings, how, where)
     if within is None or "field" not in settings:
         name = "within" if within is None else "field"
         raise TopologyError(
             f'{where}: give {name}=, as in within=60, field="at": partners are at most 60 apart, '
             "in event time. Without a limit, keep_s=3600 keeps each record for an hour of the "
-            "clock, and joins it with all that come meanwhile; keep=None keeps each for ever, so "
+            "clock, and joins it with all that come meanwhile; keep_s=None keeps each for ever, so "
             "the state grows with the streams"
         )
     if callable(within):
@@ -178,29 +176,19 @@ def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) ->
 
 
 def _without_limit(settings: JoinSettings, how: str, where: str) -> PartnerTimes:
-    name = "keep_s" if "keep_s" in settings else "keep"
-    if {"keep", "keep_s"} <= settings.keys():
-        raise TopologyError(
-            f"{where}: keep_s= is for a number of seconds, and keep=None for ever: give one of both"
-        )
     if wrong := [other for other in ("within", *_OF_EVENT_TIME) if other in settings]:
         raise TopologyError(
-            f"{where}: {wrong[0]}= is for a join by event time, and {name}= for one without a "
+            f"{where}: {wrong[0]}= is for a join by event time, and keep_s= for one without a "
             "limit: give one of both"
         )
     if how not in ("inner", "semi"):
         raise TopologyError(
             f'{where}: how="{how}" emits a record without a partner when none can come any more, '
-            f'and with {name}= one always can: give within= and field=, or how="inner" or "semi"'
+            f'and with keep_s= one always can: give within= and field=, or how="inner" or "semi"'
         )
-    if name == "keep_s":
-        _KEEP.check(f"{where}: keep_s", settings["keep_s"], TopologyError)
-    elif settings["keep"] is not None:
-        raise TopologyError(
-            f"{where}: keep is {settings['keep']!r:.100}; it is None, for ever. Give keep_s= for a "
-            "number of seconds"
-        )
-    return Age(float(settings.get("keep_s", inf)))
+    keep_s = settings["keep_s"]
+    _KEEP.check(f"{where}: keep_s", keep_s, TopologyError)
+    return Age(inf if keep_s is None else float(keep_s))
 
 
 def _times_of(

@@ -2,7 +2,7 @@
 
     Distance   the times are close: `within=60`, `within=(0, 60)`
     Interval   a left record says from when to when its partners are: `within=lambda a: (a.at, …)`
-    Age        all that are still there: `keep_s=3600`, `keep=None`
+    Age        all that are still there: `keep_s=3600`, `keep_s=None`
 
 The records of a key and a side wait in orders of positions, which are their times as floats: the
 float of a later time is never lower. So few records are looked at that are no partners, and only

@@ -42,6 +42,7 @@ from sunshower.topologies.operators.windows.event_times import (
     as_float,
     highest,
     is_before,
+    just_after,
     length_of,
     lowest,
     minus,
@@ -135,6 +136,12 @@ class JoinInput(RowOperator):
                 f"within: the function of the join says that partners begin at {first!r}, before "
                 f"the record's own event time, {time!r}: these may be gone already. Begin at the "
                 "event time or later, or give within=(before, after)"
+            )
+        if is_before(times[2], times[1]):
+            raise BadEmit(
+                f"within: the function of the join says that partners end at {last!r}, before they "
+                f"begin, at {first!r}, so there can be none. Return (from, to), the later time "
+                "last, or filter such records out before"
             )
         return times
 
@@ -355,7 +362,7 @@ class StreamJoin(WindowOperator, RowOperator):
         return self._latest
 
     def end_of(self, time: Time) -> Time:
-        return _time_after(time)
+        return just_after(time)
 
     def front(self, time: Time) -> Time:
         """The lowest time that either record of a later pair, or one without a partner, may
@@ -376,8 +383,8 @@ class StreamJoin(WindowOperator, RowOperator):
         if self.late is None:
             return inf
         if (gap := self._longest) is not None:
-            return _time_after(plus(newest, gap))
-        return _time_after(highest([newest, self._due.last]))
+            return just_after(plus(newest, gap))
+        return just_after(highest([newest, self._due.last]))
 
     @property
     def _longest(self) -> Time | None:
@@ -419,7 +426,7 @@ class StreamJoin(WindowOperator, RowOperator):
                     rows += self.last_rows(place, self._key_of(place[0], own_key), at, values)
                 removed[key] = None
             if times:
-                self._latest = highest([self._latest, _time_after(highest(times))])
+                self._latest = highest([self._latest, just_after(highest(times))])
             self._expect_next(place)
         self.store.put_stored(removed)
         if removed and self.late is not None:
@@ -524,7 +531,7 @@ class StreamJoin(WindowOperator, RowOperator):
         if not self.bounds.fits(side, time):
             raise StateMismatch(
                 f"join {self.store.name!r}: its state was stored by a join with other bounds "
-                "(within= as a number or a pair, as a function, or keep=): give the join another "
+                "(within= as a number or a pair, as a function, or keep_s=): give the join another "
                 "name=, or the bounds that it had"
             )
         reach, position = self.bounds.position(side, time)
@@ -590,8 +597,3 @@ class StreamJoin(WindowOperator, RowOperator):
 def key_at(place: Place, entry: Entry) -> Key:
     """Where a record is stored."""
     return (_WAITING, place[0], place[1], entry[1])
-
-
-def _time_after(time: Time) -> Time:
-    """A time that is later, by little."""
-    return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)

@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from sunshower.errors import TopologyError, Unserialisable
-from sunshower.records import Schema, key_of
+from sunshower.records import ConnectedSchema, Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import group_keys
 from sunshower.topologies.operators.keyed.key_states import (
@@ -40,7 +40,8 @@ AnyKeyState: TypeAlias = KeyState[Any] | KeyList[Any] | KeyMap[Any, Any]
 
 
 class KeyedProcess(FunctionOperator, RowOperator):
-    """Calls a function with each record and the state of its key.
+    """Calls a function with each record and the state of its key. `reads` may be a ConnectedSchema:
+    then the record is the last value of a row.
 
     The runtime calls `announce(rows)`, `expand` for each row, and then `flush`. The state of a row
     is changed at the end of `expand`, when the following steps have processed what it makes: an
@@ -64,6 +65,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
         self.tick_s = store.tick_s
         self._announced: Sequence[Any] = ()
+        self._is_connected = isinstance(reads, ConnectedSchema)
         self._now = 0.0  # when this batch began
         self.timers = TIMERS
 
@@ -102,13 +104,14 @@ class KeyedProcess(FunctionOperator, RowOperator):
         if len(self._announced):
             self._read()
         key = self._key(row)
+        record = row[-1] if self._is_connected else row
         lent = self.lent(key) if self.store.long else None
-        if lent is not None and (give := self._outside.giver(row)) is not None:
+        if lent is not None and (give := self._outside.giver(record)) is not None:
             yield from self.call_lent(key, lent, self.function, give, *self.when(key, row))
             return
         state = self.state_of(key, row)
         kind, width = self.schema.type, len(self.schema.fields)
-        for made in self.function(row, state) or ():
+        for made in self.function(record, state) or ():
             if type(made) is not kind or (kind is tuple and len(made) != width):
                 check_rows([made], self.schema, self.function)
             yield made

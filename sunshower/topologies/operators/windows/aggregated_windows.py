@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from itertools import count as count_from
 from math import inf
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.records import Schema, key_of
+from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import (
     AggregatorOperator,
     group_keys,
@@ -35,23 +34,26 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeReader,
     as_float,
-    exact,
-    excess,
     is_before,
     length_of,
     lowest,
     minus,
-    plus,
+)
+from sunshower.topologies.operators.windows.numbered_results import (
+    NUMBERED,
+    NumberedResults,
+    ResultKind,
+    ResultStage,
+    updates_of,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import (
     AnyPanes,
     AnyWindow,
-    Sessions,
     Window,
     with_dates,
 )
-from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _LOG = logging.getLogger("sunshower")
 W = TypeVar("W", bound=AnyWindow)
@@ -132,7 +134,7 @@ class PaneValues:
 
 PanePlace: TypeAlias = tuple[Any, int]  # group, pane
 PaneStore: TypeAlias = KeyedStore | StateDraft
-_PARTS = "parts"
+PARTS = "parts"
 
 
 class OpenPanes:
@@ -159,10 +161,10 @@ class OpenPanes:
                 continue
             if isinstance(old, list):  # of a release before parts
                 store.put((*key, 0), old)
-                old = {_PARTS: 1}
-            number = 0 if old is None else old[_PARTS]
+                old = {PARTS: 1}
+            number = 0 if old is None else old[PARTS]
             store.put((*key, number), content)
-            store.put(key, {_PARTS: number + 1})
+            store.put(key, {PARTS: number + 1})
 
     def read(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
         """The contents of panes; those that have none are left out."""
@@ -193,11 +195,17 @@ class OpenPanes:
         return self.contents.merged_all(within) if within else None
 
     def end(
-        self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
+        self,
+        store: PaneStore,
+        before: Time,
+        ended: Time,
+        behind: Mapping[Any, Time],
+        *,
+        removes: bool = True,
     ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
         """Remove what no later window needs. Returns (window, group, content) of the windows after
         `before` up to `ended`, and the removed panes. `behind`: for some groups instead of
-        `before`."""
+        `before`. `removes` False: records may still come for them."""
         width, groups = self.width, self.groups
         first = lowest([before, *behind.values()])
         lasts = {pane + more for pane in groups for more in range(width)}
@@ -213,11 +221,40 @@ class OpenPanes:
                 if behind.get(group, before) < last:
                     content = self.window(contents, group, last)
                     made += [(last, group, content)] if content is not None else []
+        if not removes:
+            return made, []
         closed = [pane for pane in groups if pane + width - 1 <= ended]
         places = [(group, pane) for pane in closed for group in groups.pop(pane)]
         removed = [place for place in places if place in contents or place[1] not in needed]
         self.remove(store, removed)
         return made, removed
+
+    def take_out(self, store: PaneStore, place: PanePlace) -> None:
+        """Remove the pane of one group, which is there."""
+        self.remove(store, [place])
+        group, pane = place
+        del self.groups[pane][group]
+        if not self.groups[pane]:
+            del self.groups[pane]
+
+    def drop(self, store: PaneStore, last: Time) -> None:
+        """Remove panes of which the last window is up to `last`."""
+        closed = [pane for pane in self.groups if pane + self.width - 1 <= last]
+        places = [(group, pane) for pane in closed for group in self.groups.pop(pane)]
+        store.fetch((self.word, *place) for place in places)
+        self.remove(store, places)
+
+    def windows(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
+        """The contents of windows: (group, last pane) → content, in that order."""
+        places = list(places)
+        panes = {
+            (group, pane): None
+            for group, last in places
+            for pane in range(last - self.width + 1, last + 1)
+        }
+        contents = self.read(store, panes)
+        found = {place: self.window(contents, *place) for place in places}
+        return {place: content for place, content in found.items() if content is not None}
 
     def count(
         self,
@@ -273,14 +310,23 @@ class TimePanes(OpenPanes):
         return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
 
     def end(
-        self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
+        self,
+        store: PaneStore,
+        before: Time,
+        ended: Time,
+        behind: Mapping[Any, Time],
+        *,
+        removes: bool = True,
     ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
-        windows, removed = super().end(store, before, ended, behind)
-        if self.width > 1 and isinstance(self.times, CalendarPanes):
-            # A day that a zone has left out ends no window: the day before has the same end.
-            start = self.times.start
-            windows = [window for window in windows if start(window[0]) < start(window[0] + 1)]
-        return windows, removed
+        windows, removed = super().end(store, before, ended, behind, removes=removes)
+        return [window for window in windows if self.is_window(window[0])], removed
+
+    def is_window(self, last: int) -> bool:
+        """Whether a window ends with a pane. A day that a zone has left out ends none: the day
+        before has the same end."""
+        if self.width == 1 or not isinstance(self.times, CalendarPanes):
+            return True
+        return self.times.start(last) < self.times.start(last + 1)
 
     def take(
         self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
@@ -299,14 +345,21 @@ class TimePanes(OpenPanes):
 
 def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
     """The keys of the parts of a pane."""
-    return [(*key, number) for number in range(value[_PARTS])] if isinstance(value, dict) else []
+    return [(*key, number) for number in range(value[PARTS])] if isinstance(value, dict) else []
 
 
 # ---- aggregated windows --------------------------------------------------------------------------
 
 
 class AggregatedWindows(WindowOperator, Generic[W]):
-    """Its rows are (fields of the group, the window, what the aggregators emit)."""
+    """Its rows are (fields of the group, the window, what the aggregators emit). Those of windows
+    with several results have their kind and their number behind the window."""
+
+    # Class attributes, because savepoints name those that a declaration has.
+    is_repeated = False
+    allowed: Time = 0  # after its end and `late`, the time in which a record updates a window
+    emits_updates = False  # whether something reads its results as updates, see updates.py
+    _early_s = 0.0  # when early results are due next
 
     def __init__(
         self,
@@ -321,6 +374,22 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         self.late = length_of(window.late)
         if window.time is not None:
             self.reader = window.time.reader(contents.schema)
+        if window.repeated is not None:
+            self.is_repeated, self.allowed = True, length_of(window.repeated.allowed)
+
+    def let_update(self) -> None:
+        """Let results be updates."""
+        self.emits_updates = True
+
+    def prepare(self, context: Context) -> None:
+        self._early_s = context.clock.now() + self._every_s
+        super().prepare(context)
+
+    @property
+    def _every_s(self) -> float:
+        """The shortest time between early results; inf: there are none."""
+        repeated = self.window.repeated
+        return inf if repeated is None or repeated.early is None else repeated.early
 
     @property
     def keeps_open(self) -> bool:
@@ -329,6 +398,42 @@ class AggregatedWindows(WindowOperator, Generic[W]):
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self.out.make(with_dates(self.window, self.out, self.width, rows))
+
+    def ended_records(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        if not self.emits_updates:
+            return self.records(rows)
+        rows = [*with_dates(self.window, self.out, self.width, rows)]
+        return updates_of(self.store.name, self.width + 1, rows, self.out.make(rows))
+
+    def stored_rows(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Those of a declaration without several results are the final ones, and the reverse."""
+        first = self.width + 1
+        more = [len(row) - len(self.out.fields) for row in rows]
+        return [
+            [*row[:first], ResultKind.FINAL.value, 1, *row[first:]]
+            if number < 0
+            else [*row[:first], *row[first + 2 :]]
+            if number > 0
+            else row
+            for row, number in zip(rows, more, strict=True)
+            if number <= 0 or row[first] != ResultKind.REMOVED
+        ]
+
+    def early(self) -> list[Sequence[Any]]:
+        now = self.clock.now()
+        if now < self._early_s or not self.has_changed:
+            return []
+        self._early_s = now + self._every_s
+        return self._committed(self.changed)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether open windows have changed since their last early result."""
+        raise NotImplementedError
+
+    def changed(self) -> list[Sequence[Any]]:
+        """The early results of these."""
+        raise NotImplementedError
 
     def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
         complete = self._reached.time(self.late, keep=True)  # these would have ended anyway
@@ -387,11 +492,26 @@ class AggregatedWindows(WindowOperator, Generic[W]):
             self._late_now.append((counts[place], minus(self._time, end)))
 
     def results(
-        self, group: Any, window: Any, content: Content, attempt: Attempt = NO_BATCH
+        self,
+        group: Any,
+        window: Any,
+        content: Content,
+        attempt: Attempt = NO_BATCH,
+        *,
+        kind: ResultKind = ResultKind.LATE,
+        number: int = 0,
     ) -> Iterable[Sequence[Any]]:
         """The rows of a group in a window with this content."""
         head = (*values_of_key(group, self.width), window)
-        return [[*head, *row] for row in self.contents.results(group, content, attempt)]
+        if self.is_repeated:
+            head = (*head, kind.value, number)
+        rows = [[*head, *row] for row in self.contents.results(group, content, attempt)]
+        return rows or ([self.removal(group, window, number)] if number > 1 else ())
+
+    def removal(self, group: Any, window: Any, number: int) -> list[Any]:
+        """The row that takes the results of a window back."""
+        head = [*values_of_key(group, self.width), window, ResultKind.REMOVED.value, number]
+        return head + [None] * (len(self.out.fields) - len(head))
 
 
 def log_ended(factory: Any, state: str, windows: int) -> None:
@@ -494,13 +614,24 @@ class PaneWindows(AggregatedWindows[Window]):
     def forget(self) -> None:
         self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
+        self._changed: dict[PanePlace, None] = {}  # since their last early result: group, last pane
+        if self.has_notes:
+            self._results = NumberedResults(self.store)
+            self._numbered: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # last → groups
 
     def load(self, key: Any, stored: Any) -> None:
         if is_own(key):
             self._behind[key[1]] = self.store.read(stored)
             return
-        _, group, pane, *_ = key
+        word, group, pane, *_ = key
+        if word == NUMBERED:
+            if self.has_notes:
+                self._results.note(group, pane, self.store.read(stored))
+                self._numbered[pane][group] = None
+            return
         self._open.note([(group, pane)])
+        if self._every_s < inf:
+            self._changed |= dict.fromkeys((group, last) for last in self._windows_of(pane))
 
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
@@ -509,10 +640,65 @@ class PaneWindows(AggregatedWindows[Window]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
-        late = self._open.take(self.store, parts, self._open.last_ended(self._time))
+        closed = self._open.last_ended(minus(self._time, self.allowed))
+        late = self._full_ones(parts)
+        taken = {place: parts[place] for place in parts if place not in late} if late else parts
+        late |= self._open.take(self.store, taken, closed)
         self.note_late(late, parts, rows)
+        places = [place for place in parts if place not in late]
+        if self.is_repeated:
+            self._note_changed(places)
+        if self.window.until is not None:
+            self._note_full(places, self.window.until)
         for (group, pane), end in late.items():
             yield from self.results(group, end, parts[group, pane])
+
+    def _note_changed(self, places: Iterable[PanePlace]) -> None:
+        """Note which windows have records now that their last results do not have."""
+        ended = self._open.last_ended(self._time)
+        closed = self._open.last_ended(minus(self._time, self.allowed))
+        changed = [(group, last) for group, pane in places for last in self._windows_of(pane)]
+        late = {place: None for place in changed if closed < place[1] <= ended}
+        self.store.fetch((NUMBERED, *place) for place in late)
+        for place in late:
+            self._results.put(*place, self._results.get(*place).number, ResultStage.CHANGED)
+            self._numbered[place[1]][place[0]] = None
+        if self._every_s < inf:
+            self._changed |= {place: None for place in changed if ended < place[1]}
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether the store has notes of results."""
+        return self.is_repeated or self.window.until is not None
+
+    def _full_ones(self, places: Iterable[PanePlace]) -> dict[PanePlace, Time]:
+        """The windows that `until` has ended, with their regular end."""
+        if self.window.until is None:
+            return {}
+        self.store.fetch((NUMBERED, *place) for place in places)
+        stages = {place: self._results.get(*place).stage for place in places}
+        full = (
+            place
+            for place, stage in stages.items()
+            if stage in (ResultStage.FULL, ResultStage.CLOSED)
+        )
+        return {place: self.panes.start(place[1] + 1) for place in full}
+
+    def _note_full(self, places: Iterable[PanePlace], until: Callable[[Any], bool]) -> None:
+        """Note which open windows have ended by their values: the next watermark brings these."""
+        ended = self._open.last_ended(self._time)
+        places = [place for place in places if ended < place[1]]
+        for (group, last), content in self._open.windows(self.store, places).items():
+            number = self._results.get(group, last).number
+            end = self.panes.start(last + 1)
+            rows = self.results(group, end, content, kind=ResultKind.FINAL, number=number + 1)
+            if any(map(until, self.records(rows))):
+                self._results.put(group, last, number, ResultStage.FULL)
+                self._numbered[last][group] = None
+
+    def _windows_of(self, pane: int) -> Iterator[int]:
+        """The windows that have a pane, each called by its last one."""
+        return filter(self._open.is_window, range(pane, pane + self.window.panes))
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         behind, self._behind = self._behind, {}
@@ -521,12 +707,81 @@ class PaneWindows(AggregatedWindows[Window]):
             self._open.last_ended(before),
             self._open.last_ended(time),
             {group: self._open.last_ended(known) for group, known in behind.items()},
+            removes=not self.allowed,
         )
         made: list[Sequence[Any]] = []
-        for last, group, content in ended:
-            made += self.results(group, self.panes.start(last + 1), content)
+        if self.has_notes:
+            made += self._final(ended)
+        else:
+            for last, group, content in ended:
+                made += self.results(group, self.panes.start(last + 1), content)
         for group in behind:
             self.store.remove((BEHIND, group))
+        return made
+
+    def _final(self, ended: Iterable[tuple[int, Any, Content]]) -> Iterator[Sequence[Any]]:
+        """The rows of windows that have ended, and of those that have changed since their end."""
+        contents = {(group, last): content for last, group, content in ended}
+        kinds = dict.fromkeys(contents, ResultKind.FINAL)
+        due = [place for place in self._results.due() if place not in contents]
+        open_before = set[PanePlace]()
+        for place, content in self._open.windows(self.store, due).items():
+            if self._results.get(*place).stage is ResultStage.FULL:
+                open_before.add(place)
+            is_first = self._results.get(*place).number == 0
+            contents[place] = content
+            kinds[place] = (
+                ResultKind.FINAL if is_first or place in open_before else ResultKind.UPDATE
+            )
+        self.store.fetch((NUMBERED, *place) for place in contents)
+        for place, content in contents.items():
+            self._changed.pop(place, None)
+            stage = ResultStage.CLOSED if place in open_before else ResultStage.ENDED
+            yield from self._numbered_results(place, content, kinds[place], stage)
+            if place in open_before:
+                self._open.take_out(self.store, place)
+            elif not self.allowed:
+                self._forget_result(place)
+
+    def _numbered_results(
+        self, place: PanePlace, content: Content, kind: ResultKind, stage: ResultStage
+    ) -> Iterable[Sequence[Any]]:
+        group, last = place
+        self._numbered[last][group] = None
+        number = self._results.next(group, last, stage)
+        return self.results(group, self.panes.start(last + 1), content, kind=kind, number=number)
+
+    def _forget_result(self, place: PanePlace) -> None:
+        group, last = place
+        self._results.remove(group, last)
+        groups = self._numbered[last]
+        groups.pop(group, None)
+        if not groups:
+            del self._numbered[last]
+
+    def drop(self, time: Time) -> None:
+        if self.has_notes:
+            closed = self._open.last_ended(minus(time, self.allowed))
+            self._open.drop(self.store, closed)
+            for last in [last for last in self._numbered if last <= closed]:
+                for group in [*self._numbered[last]]:
+                    self._forget_result((group, last))
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._changed)
+
+    def changed(self) -> list[Sequence[Any]]:
+        ended = self._open.last_ended(self._time)
+        changed = [place for place in self._changed if ended < place[1]]
+        self._changed = {}
+        self.store.fetch((NUMBERED, *place) for place in changed)
+        made: list[Sequence[Any]] = []
+        changed = [
+            place for place in changed if self._results.get(*place).stage is ResultStage.OPEN
+        ]
+        for place, content in self._open.windows(self.store, changed).items():
+            made += self._numbered_results(place, content, ResultKind.EARLY, ResultStage.OPEN)
         return made
 
     def closing_time(self, newest: Time) -> Time:
@@ -537,7 +792,10 @@ class PaneWindows(AggregatedWindows[Window]):
 
     @property
     def has_open(self) -> bool:
-        return bool(self._open.groups)
+        if not self.allowed:
+            return bool(self._open.groups)
+        newest = max(self._open.groups, default=-inf)
+        return newest + self.window.panes - 1 > self._open.last_ended(self._time)
 
     def end_of(self, time: Time) -> Time:
         if self.reader is None:
@@ -606,156 +864,3 @@ class CountWindows(AggregatedWindows[Window]):
         if ended:
             self.store.remove((_FULL,))
         return ended
-
-
-# ---- session windows -----------------------------------------------------------------------------
-
-_SESSIONS = "sessions"
-Session = list[Any]  # the times of its first and its last row, and its content
-
-
-@dataclass
-class _Growing:
-    """The content of a session that grows with its rows: as in panes, that of each batch is stored
-    apart. A session has parts of several numbers if sessions have become one."""
-
-    parts: dict[int, int]  # a number, and how many parts have it, in their order
-    new: list[Content]  # what is not stored yet
-
-    @classmethod
-    def of(cls, stored: Any) -> Self:
-        """The content that is stored so; before parts, all of it."""
-        if isinstance(stored, dict):
-            return cls(dict(stored[_PARTS]), [])
-        return cls({}, [stored])
-
-    def keys(self, group: Any) -> list[tuple[Any, ...]]:
-        every = self.parts.items()
-        return [
-            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
-        ]
-
-
-class SessionWindows(AggregatedWindows[Sessions]):
-    """Sessions, each called by its end, which is `gap` after its last row."""
-
-    @cached_property
-    def _gap(self) -> Time:
-        return length_of(self.window.gap)
-
-    def forget(self) -> None:
-        self._ends = DueTimes()  # no session of a group ends before its time
-
-    def load(self, key: Any, stored: Any) -> None:
-        for _, last, _ in self.store.read(stored) if len(key) == 2 else ():  # not of parts
-            self._ends.expect(key[1], self.end_of(last))
-
-    def time(self, reached: ReachedTime) -> Time:
-        return reached.time(self.late, keep=self.keeps_open)
-
-    @property
-    def has_open(self) -> bool:
-        return self._ends.first < inf
-
-    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
-        self.store.fetch({(_SESSIONS, group): None for group, _ in parts})
-        changed: dict[Any, list[Session]] = {}
-        for (group, time), content in parts.items():
-            if group not in changed:
-                changed[group] = self._stored(group)
-            sessions = changed[group]
-            near = [session for session in sessions if self._is_near(session, time)]
-            if not near:
-                if not is_before(self._time, end := self.end_of(time)):
-                    late[group, time] = end
-                    yield from self.results(group, end, content)
-                    continue
-                self._ends.expect(group, end)
-            joined: Session = [
-                *(time, time),
-                _Growing({}, [content]) if self.contents.grows else content,
-            ]
-            for session in near:
-                sessions.remove(session)
-                joined = self._joined(session, joined)
-            sessions.append(joined)
-        for group, sessions in changed.items():
-            if sessions:
-                self._put(group, sessions)
-        self.note_late(late, parts, rows)
-
-    def _joined(self, session: Session, other: Session) -> Session:
-        """The session that two of them become."""
-        (first, last, content), (other_first, other_last, more) = session, other
-        if self.contents.grows:
-            content = _Growing(content.parts | more.parts, content.new + more.new)
-        else:
-            content = self.contents.merged(content, more)
-        return [
-            first if is_before(first, other_first) else other_first,
-            last if is_before(other_last, last) else other_last,
-            content,
-        ]
-
-    def _stored(self, group: Any) -> list[Session]:
-        sessions: list[Session] = self.store.get((_SESSIONS, group)) or []
-        if not self.contents.grows:
-            return sessions
-        return [[first, last, _Growing.of(content)] for first, last, content in sessions]
-
-    def _put(self, group: Any, sessions: Sequence[Session]) -> None:
-        if self.contents.grows:
-            contents: list[_Growing] = [session[2] for session in sessions]
-            unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
-            for each in contents:
-                if each.new:
-                    number = next(reversed(each.parts)) if each.parts else next(unused)
-                    part = each.parts.get(number, 0)
-                    content = self.contents.merged_all(each.new)
-                    self.store.put((_SESSIONS, group, number, part), content)
-                    each.parts[number] = part + 1
-            sessions = [
-                [first, last, {_PARTS: [[*pair] for pair in content.parts.items()]}]
-                for first, last, content in sessions
-            ]
-        self.store.put((_SESSIONS, group), sessions)
-
-    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        groups = [group for _, group in self._ends.due(time)]
-        self.store.fetch((_SESSIONS, group) for group in groups)
-        made: list[Sequence[Any]] = []
-        for group in groups:
-            left = []
-            for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
-                if not is_before(time, end := self.end_of(session[1])):
-                    made += self.results(group, end, self._taken(group, session[2]))
-                else:
-                    left.append(session)
-                    self._ends.expect(group, end)
-            if left:
-                self._put(group, left)
-            else:
-                self.store.remove((_SESSIONS, group))
-        return made
-
-    def _taken(self, group: Any, content: Any) -> Content:
-        """The content of a session that has ended; its parts are removed."""
-        if not self.contents.grows:
-            return content  # type: ignore[no-any-return]
-        keys = content.keys(group)
-        self.store.fetch(keys)
-        contents = [*map(self.store.get, keys), *content.new]
-        for key in keys:
-            self.store.remove(key)
-        return self.contents.merged_all(contents)
-
-    def _is_near(self, session: Session, time: Time) -> bool:
-        first, last, _ = session
-        return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
-
-    def end_of(self, time: Time) -> Time:
-        return plus(time, self._gap)
-
-    def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
-        return times

@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import cycle
+from types import NoneType
 from typing import Any, get_type_hints
 
-from sunshower.errors import TopologyError
+from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.graph import Component, StreamSpec, Subscription, upstream
 from sunshower.topologies.groupings import All
@@ -17,7 +18,11 @@ from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.schemas import bound_aggregators, check_plain_reader
+from sunshower.topologies.operators.schemas import (
+    bound_aggregators,
+    check_choice,
+    check_plain_reader,
+)
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
@@ -28,15 +33,22 @@ from sunshower.topologies.operators.stages import (
 )
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals import check_one_task
-from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, refuse_updates
+from sunshower.topologies.operators.updates import (
+    INSTEAD_OF_WINDOW,
+    WINDOW_RESULTS,
+    refuse_updates,
+    totals_lineage,
+)
 from sunshower.topologies.operators.windows.aggregated_windows import (
+    AggregatedWindows,
     CombinePanes,
     CountWindows,
     PaneValues,
     PaneWindows,
-    SessionWindows,
 )
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
+from sunshower.topologies.operators.windows.numbered_results import RESULT_FIELDS
+from sunshower.topologies.operators.windows.session_windows import SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
     AlignedWindow,
@@ -45,7 +57,6 @@ from sunshower.topologies.operators.windows.window_kinds import (
     Window,
     type_of_end,
 )
-from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.topologies.signatures import name_of
@@ -77,7 +88,13 @@ def windows_of(
             'give state=SqliteState("windows.db"), or leave out at_end='
         )
     more = {"window": type_of_end(window, schema, where)}
+    if window.repeated is not None:
+        more |= RESULT_FIELDS
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
+    if window.repeated is not None and isinstance(window, Sessions):
+        _check_removals(out, len(by) + len(more), where)
+    if isinstance(window, Window) and window.until is not None:
+        check_choice(window.until, out, f"{where}: until")
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
         settings.get("state"),
@@ -90,7 +107,7 @@ def windows_of(
     contents = PaneValues(schema, given)
     are_ends = window.field is not None and end_field(stream, window.field)
     if isinstance(window, Sessions):
-        operator: WindowOperator = SessionWindows(store, window, contents, by, out)
+        operator: AggregatedWindows[Any] = SessionWindows(store, window, contents, by, out)
     else:
         kind = CountWindows if window.by_count else PaneWindows
         operator = kind(store, window, contents, by, out)
@@ -98,7 +115,24 @@ def windows_of(
             operator.reads_ends = True
     combined = _combiner(window, schema, by, given, are_ends) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    return rows.stage.end_by(window.time, operator, out)
+    ended = rows.stage.end_by(window.time, operator, out)
+    if window.repeated is not None:  # as of running totals: each result replaces the one before
+        ended.lineage = replace(totals_lineage(out.fields[: len(by) + 1]), of=WINDOW_RESULTS)
+        ended.on_updates = operator.let_update
+    return ended
+
+
+def _check_removals(out: Schema, first: int, where: str) -> None:
+    """Raise RecordMismatch if a record type has no place for the None of removals. `first`: of the
+    fields with aggregated values."""
+    for name in out.fields[first:]:
+        kind = out.kind(name)
+        if isinstance(kind, type) and kind not in (Any, object, NoneType):
+            raise RecordMismatch(
+                f"{where}: {out.type.__name__}.{name} is {name_of(kind)}, and it is None where a "
+                "session has grown, and its earlier result is taken back; annotate "
+                f"{name_of(kind)} | None"
+            )
 
 
 def _combiner(

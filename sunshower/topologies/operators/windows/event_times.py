@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import partial
-from math import floor, inf, isfinite
+from math import floor, inf, isfinite, nextafter
 from numbers import Integral
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
@@ -352,7 +352,7 @@ class ClockLimit:
         for at, (value, event_time) in enumerate(zip(values, times, strict=True)):
             if event_time == inf:
                 continue
-            if (is_moment := _is_moment(value)) not in limits:
+            if (is_moment := is_date(value)) not in limits:
                 limits[is_moment] = self._limit(wall_s, is_moment=is_moment)
             if is_before(limits[is_moment], event_time):
                 places.append(at)
@@ -390,7 +390,7 @@ NEEDS_UNIT = (
 )
 
 
-def _is_moment(value: Any) -> bool:
+def is_date(value: Any) -> bool:
     """Whether a value is a datetime or a date, of Python or of NumPy."""
     return isinstance(value, date) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
 
@@ -466,6 +466,11 @@ def highest(times: Iterable[Time], default: Time = -inf) -> Time:
     times = list(times)
     mixed = Decimal in set(map(type, times))
     return max(times, key=exact, default=default) if mixed else max(times, default=default)
+
+
+def just_after(time: Time) -> Time:
+    """A time that is later, by little."""
+    return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)
 
 
 def as_float(number: Time) -> float:

@@ -6,15 +6,15 @@ org.apache.storm.trident.windowing.config.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
-from sunshower.arguments import COUNT, Values, check_all, checked
+from sunshower.arguments import COUNT, FUNCTION, NONE, SECONDS, AnyOf, Values, check_all, checked
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.windows.calendars import CalendarPanes, CalendarUnit
@@ -38,6 +38,7 @@ AnyPanes: TypeAlias = Panes | ShiftedPanes | CalendarPanes
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
 _NUMBER: Any = int | float | Decimal
+_EARLY = SECONDS.or_else("none", None)
 _ROWS, _SECONDS = COUNT.or_else("none", None), _GAP.or_else("none", None)
 _CALENDAR = replace(COUNT, most=1_000).or_else("none", None)
 _LENGTHS: Mapping[str, Any] = {
@@ -46,9 +47,23 @@ _LENGTHS: Mapping[str, Any] = {
     "late": _LATE,
     "ahead": AHEAD_RULE,
     "unit": UNIT_RULE,
+    "early": _EARLY,
+    "allowed": _LATE,
     **dict.fromkeys(get_args(CalendarUnit), _CALENDAR),
 }
 _OFFSET_MAX_S = 366 * 86_400
+
+
+class Repeated(NamedTuple):
+    """Windows with several results, each of which replaces the earlier one.
+
+    `early`: the shortest time between two results of open windows, in seconds of the clock; None:
+    there are none. `allowed`: how long after the end of a window, and `late`, a record still makes
+    a result of it; in the unit of its event time.
+    """
+
+    early: float | None
+    allowed: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,8 @@ class Window:
     stream of batches: at the commit). A window of event time waits until a row `late` after
     its end was read; rows that come later are late. `at_end`: what the end of all sources does with
     windows of time that are open: "end" them, or "keep" them in their state for the next run.
+    `repeated`: None: each window has one result. `until`: a window also ends when this is true of
+    its result.
     """
 
     length: float
@@ -68,6 +85,8 @@ class Window:
     time: TimeField | None = None
     late: float = 0.0
     at_end: AtEnd = "end"
+    repeated: Repeated | None = field(default=None, compare=False)
+    until: Callable[[Any], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
@@ -135,7 +154,7 @@ class AlignedWindow(Window):
         return CalendarPanes(self.calendar, every, self.zone, offset_s, self.per_s)
 
 
-@checked(**_LENGTHS)
+@checked(until=AnyOf((FUNCTION, NONE)), **_LENGTHS)
 def tumbling(
     *,
     count: int | None = None,
@@ -150,11 +169,15 @@ def tumbling(
     ahead: Ahead = "auto",
     unit: Unit = None,
     at_end: AtEnd = "end",
+    early: float | None = None,
+    allowed: float = 0.0,
+    until: Callable[[Any], bool] | None = None,
 ) -> Window:
     """Consecutive windows of `count` rows, of `seconds`, or of days, weeks from Monday, or months
     of the time zone `zone`. Raises ConfigError."""
     lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
-    return _window(lengths, None, offset, field, late, zone, ahead, unit, at_end)
+    window = _window(lengths, None, offset, field, late, zone, ahead, unit, at_end)
+    return _repeating(window, early, allowed, until)
 
 
 @checked(every=_GAP, **_LENGTHS)
@@ -173,11 +196,14 @@ def sliding(
     ahead: Ahead = "auto",
     unit: Unit = None,
     at_end: AtEnd = "end",
+    early: float | None = None,
+    allowed: float = 0.0,
 ) -> Window:
     """Overlapping windows that start `every` rows, seconds, days, weeks or months. Raises
     ConfigError. As in Storm, the first windows start before the first row and have fewer rows."""
     lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
-    return _window(lengths, every, offset, field, late, zone, ahead, unit, at_end)
+    window = _window(lengths, every, offset, field, late, zone, ahead, unit, at_end)
+    return _repeating(window, early, allowed)
 
 
 def _window(
@@ -222,6 +248,25 @@ def _window(
     return AlignedWindow(length, every, by_count, time, late, at_end, **aligned)
 
 
+def _repeating(
+    window: Window,
+    early: float | None,
+    allowed: float,
+    until: Callable[[Any], bool] | None = None,
+) -> Window:
+    """The window with results before its end, or after it, or with an end of its own."""
+    if early is None and not allowed and until is None:
+        return window
+    if window.by_count:
+        raise ConfigError(
+            "window: early=, allowed= and until= are for windows of time, not of count=… rows"
+        )
+    if allowed and window.time is None:
+        raise ConfigError("window: allowed= needs field=, the one that holds the time of each row")
+    repeated = Repeated(early, allowed) if early is not None or allowed else None
+    return replace(window, repeated=repeated, until=until)
+
+
 def _time(
     field: str | None, late: float, zone: str | None, ahead: Ahead, unit: Unit, *, by_count: bool
 ) -> TimeField | None:
@@ -249,6 +294,7 @@ class Sessions:
     time: TimeField
     late: float = 0.0
     at_end: AtEnd = "end"
+    repeated: Repeated | None = field(default=None, compare=False)
 
     @property
     def field(self) -> str:
@@ -259,7 +305,7 @@ class Sessions:
 AnyWindow: TypeAlias = Window | Sessions
 
 
-@checked(gap=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
+@checked(gap=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE, early=_EARLY, allowed=_LATE)
 def sessions(
     *,
     gap: float,
@@ -269,11 +315,14 @@ def sessions(
     ahead: Ahead = "auto",
     unit: Unit = None,
     at_end: AtEnd = "end",
+    early: float | None = None,
+    allowed: float = 0.0,
 ) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
     time = TimeField(field, zone_named(zone, "sessions"), ahead, unit)
-    return Sessions(gap, time, late, at_end)
+    repeated = Repeated(early, allowed) if early is not None or allowed else None
+    return Sessions(gap, time, late, at_end, repeated)
 
 
 def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:

@@ -172,6 +172,17 @@ class WindowOperator(Gathering):
         """The time of the last window of which these are the rows; -inf: there is none."""
         return highest(row[self.width] for row in ended)
 
+    def drop(self, time: Time) -> None:
+        """Forget what nothing needs that comes later, once windows have ended up to `time`."""
+
+    def early(self) -> list[Sequence[Any]]:
+        """The rows of open windows that are due before their end. They may be lost."""
+        return []
+
+    def stored_rows(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Rows that are owed, as they were stored; perhaps by another declaration."""
+        return rows
+
     def end_of(self, time: Time) -> Time:
         """The end of the last window with this event time."""
         return time
@@ -245,7 +256,7 @@ class WindowOperator(Gathering):
             self._trees[tree.task] = tree, number
             if self.sends:
                 self._say(mark, is_first=is_first)
-        return self.records(made)
+        return self.ended_records([*made, *self.early()])
 
     def _say(self, heard: Watermark, *, is_first: bool) -> None:
         """Send a watermark in the tree of that which was heard: one at least, so that tasks that
@@ -291,6 +302,10 @@ class WindowOperator(Gathering):
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """The records of rows that `add` and `end` have returned."""
         return self.out.make(rows)
+
+    def ended_records(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """What a watermark brings, of the rows of windows."""
+        return self.records(rows)
 
     @property
     def reached_time(self) -> StageTime:
@@ -372,6 +387,7 @@ class WindowOperator(Gathering):
             self.store.remove((OWED, tree.task))
         self._time = time
         self._front = self.front(time)
+        self.drop(time)
         return due[brought:]
 
     def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
@@ -403,7 +419,7 @@ class WindowOperator(Gathering):
             match key:
                 case (str(word), task) if word == OWED:
                     life, number, rows = self.store.read(stored)
-                    self._owed[task] = Owed(life, number, rows)
+                    self._owed[task] = Owed(life, number, self.stored_rows(rows))
                 case (str(word),) if word == TIME:
                     self._time = self.store.read(stored)
                 case _:
@@ -570,12 +586,27 @@ class TimedProcess(KeyedProcess, WindowOperator):
             fired, timer = entry[2], self.store.get((TIMER, key))
             self.store.remove(entry)
         about: Any = {"ended": is_end, "fired": fired}
-        if (lent := self.lent(key)) is not None:
-            made = self.call_lent(key, lent, self.on_timer, lambda: key, at, timer, **about)
+        return self.rows_of_call(self.on_timer, key, lambda: key, at, timer, **about)
+
+    def rows_of_call(
+        self,
+        function: Callable[..., Any],
+        key: Any,
+        give: Callable[[], Any] | None,
+        at: Time,
+        timer: Any,
+        *,
+        argument: Any = None,
+        **about: Any,
+    ) -> Iterable[Sequence[Any]]:
+        """The rows of a call that a watermark brings, of a function of `give()` and the state of a
+        key; `give` None: of `argument`, and with a copy of the state."""
+        if give is not None and (lent := self.lent(key)) is not None:
+            made = self.call_lent(key, lent, function, give, at, timer, **about)
             return self.out.rows(list(made))
         state = self.state_at(key, at, timer, **about)
-        rows = list(self.on_timer(key, state) or ())
-        check_rows(rows, self.out, self.on_timer)
+        rows = list(function(argument if give is None else give(), state) or ())
+        check_rows(rows, self.out, function)
         self.keep(key, state)
         return self.out.rows(rows)
 

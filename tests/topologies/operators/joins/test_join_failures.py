@@ -136,6 +136,6 @@ def test_a_join_with_other_bounds_does_not_read_the_state_of_another_kind() -> N
         joined.shuffle().bolt("kept", Kept)
         run_inline(topology.graph(), clock=ManualClock())
 
-    run(keep=None)
+    run(keep_s=None)
     with pytest.raises(TopologyFailed, match="was stored by a join with other bounds"):
         run(within=10, field="at", other_field="on")

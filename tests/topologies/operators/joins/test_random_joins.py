@@ -49,7 +49,7 @@ BOUNDS: dict[str, tuple[Within, Callable[[Left, Right], bool]]] = {
         {"within": lambda a: (a.at, a.until)},
         lambda a, b: a.at <= b.at <= a.until,
     ),
-    "all": ({"keep": None}, lambda *_: True),
+    "all": ({"keep_s": None}, lambda *_: True),
 }
 AS_OF: dict[str, dict[str, Any]] = {"as of": {}, "as of, for 2": {"valid_for": 2}}
 HOWS = ("inner", "left", "outer", "semi", "anti")
@@ -225,7 +225,7 @@ def records_of(
     times = [draw.randrange(span * 4) / 4 for _ in range(draw.randrange(40))]
     left, right = list[Left](), list[Right]()
     for number, at in enumerate(times):
-        key, length = draw.choice(KEYS), draw.choice([-1, 0, 0.5, 1, 3, 3.5, 30])
+        key, length = draw.choice(KEYS), draw.choice([0, 0, 0.5, 1, 3, 3.5, 30])
         if draw.random() < 0.5:
             left.append(Left(key, number, at, at + length))
         else:

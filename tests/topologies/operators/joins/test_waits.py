@@ -158,6 +158,17 @@ def test_records_that_find_nothing_are_counted() -> None:
         assert run.snapshot().figures("table") == {"unmatched": 30.0}
 
 
+def test_a_table_is_filled_in_slices_of_many_records() -> None:
+    """Its task emits nothing meanwhile, so nothing widens the window of its receivers."""
+    topology = Topology("clicks")
+    users = Records([User(user, f"user {user}") for user in range(4_000)], type=User)
+    table = topology.spout("users", users).group_by("user").table()
+    clicks = topology.spout("clicks", Records([Click(3, 1)], type=Click))
+    clicks.join(table).shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock(), steps_max=500)
+    assert done.results["kept"] == [[(3, 1, "user 3")]]
+
+
 def test_without_the_wait_the_stream_begins_at_once() -> None:
     users = SlowUsers([User(n, "") for n in range(5)])
     topology = enriched(users, tasks=1, wait=False)

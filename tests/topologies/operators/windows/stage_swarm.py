@@ -1,4 +1,4 @@
-"""Random chains of windows, sessions, joins and timers over event logs, and what they make."""
+"""Random chains of windows, joins, timers and ordered records, and what they make."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.topologies.operators.windows.event_time_swarm import (
     LogReader,
 )
 
-JOINS = ("join", "left", "between", "until", "semi", "anti")
-KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS)
+JOINS = ("join", "left", "between", "until", "semi", "anti", "as of")
+KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS, "ordered")
 FIELDS = ("key", "at", "ids")
 
 
@@ -79,6 +79,14 @@ def joined(left: list[Row], right: list[Row], before: int, after: int, how: str)
             yield row
 
 
+def joined_as_of(left: list[Row], right: list[Row]) -> Iterator[Row]:
+    """Of versions with one time that with the greater text counts."""
+    for row in left:
+        versions = [one for one in right if one.key == row.key and one.at <= row.at]
+        last = max(versions, key=lambda one: (one.at, repr([*one.ids])), default=row)
+        yield together(row, row.at, last.ids)
+
+
 def together(row: Row, at: Any, ids: tuple[int, ...]) -> Row:
     return Row(row.key, max(row.at, at), tuple(sorted({*row.ids, *ids})))
 
@@ -89,6 +97,13 @@ def timed(rows: list[Row], length: int) -> list[Row]:
         ids[row.key, (row.at // length + 1) * length].update(row.ids)
     made = [Row(*place, tuple(sorted(some))) for place, some in ids.items()]
     return made + [row for row in rows if passes(row)]
+
+
+def in_order(rows: list[Row], length: int) -> Iterator[Row]:
+    """Each row with the ids of those of its key that are less than `length` before it."""
+    for row in rows:
+        near = [one for one in rows if one.key == row.key and 0 <= row.at - one.at < length]
+        yield Row(row.key, row.at, tuple(sorted({id for one in near for id in one.ids})))
 
 
 def passes(row: Row) -> bool:
@@ -137,6 +152,20 @@ class Timed:
         for end in sorted(end for end in ids if end <= state.time):
             yield key if type(key) is int else key[0], end, tuple(ids.pop(end))
         state.value, state.timer = [[*one] for one in ids.items()] or None, min(ids, default=None)
+
+
+class Ordered:
+    """Gathers the ids of the last part of event time: right only if each row that comes is later
+    than those before."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[Any, ...]]:
+        before = [one for one in state.value or () if row[1] - one[0] < self.length]
+        state.value = [*before, [row[1], [*row[2]]]]
+        assert before == [one for one in before if one[0] <= row[1]], "not in order"
+        yield row[0], row[1], tuple(sorted({id for one in state.value for id in one[1]}))
 
 
 def numbers_in(values: Any) -> set[int]:
@@ -247,6 +276,14 @@ class StageProgram(EventProgram):
             made = lambda: in_sessions(rows(), size)  # noqa: E731
         elif kind == "timer":
             return self._timers(last, size, late, settings)
+        elif kind == "ordered":
+            ordered = last.stream.group_by("key").in_order("at", late, unit="s")
+            after = ordered.process(Ordered(size), fields=FIELDS, **settings)
+            after.late.shuffle().bolt(f"{name}-late", Note("late"))
+            made = lambda: [*in_order(rows(), size)]  # noqa: E731
+            return Part(after, made, kind, are_ends=are_ends, is_source=False)
+        elif kind == "as of":
+            return self._as_of(last, other, late, settings)
         else:
             return self._join(kind, last, other, size, late, settings)
         grouped = last.stream.group_by("key")
@@ -291,6 +328,21 @@ class StageProgram(EventProgram):
             lambda: [*joined(left(), right(), before, after, how)],
             kind,
             are_ends=last.are_ends and (other.are_ends or how in ("semi", "anti")),
+            is_source=False,
+        )
+
+    def _as_of(self, last: Part, other: Part, late: float, settings: Any) -> Part:
+        name, left, right = settings["name"], last.rows, other.rows
+        table = other.stream.group_by("key").table(field="at", name=f"{name}-table")
+        fields = ("key", "at", "ids", "other_at", "other_ids")
+        about: Any = {"as_of": "at", "how": "left", "late": late, "unit": "s", "fields": fields}
+        found = last.stream.join(table, **about, **settings)
+        found.late.shuffle().bolt(f"{name}-late", Note("late"))
+        return Part(
+            found.map(paired, fields=FIELDS),
+            lambda: [*joined_as_of(left(), right())],
+            "as of",
+            are_ends=last.are_ends,
             is_source=False,
         )
 

@@ -1,0 +1,29 @@
+"""Runs a query of Nexmark in this process, and prints its rows: `python -m examples.nexmark q5`."""
+
+from __future__ import annotations
+
+import argparse
+
+from examples.nexmark.events import Nexmark
+from examples.nexmark.inputs import declare
+from examples.nexmark.queries import QUERIES
+from sunshower import Stdout, Topology, run_inline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.nexmark", description=__doc__)
+    parser.add_argument("query", choices=QUERIES)
+    parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--rate", type=int, default=100, help="events a second of event time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tasks", type=int, default=1, help="of each keyed operator")
+    options = parser.parse_args()
+    topology = Topology(options.query)
+    events = topology.spout("events", Nexmark(options.events, options.seed, options.rate))
+    rows = QUERIES[options.query](declare(topology, events, options.tasks))
+    rows.shuffle().bolt("print", Stdout())
+    run_inline(topology.graph())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The streams that the queries read: persons, auctions and bids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
+from sunshower import Stream, Topology
+
+SECOND = 1_000
+LATE = DISORDER
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a query reads, and the settings of its keyed operators."""
+
+    topology: Topology
+    persons: Stream[Person]
+    auctions: Stream[Auction]
+    bids: Stream[Bid]
+    keyed: dict[str, Any]
+
+
+def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:
+    """The three streams of `events`, and the tasks and the state of each keyed operator."""
+    return Inputs(
+        topology,
+        events.flat_map(persons),
+        events.flat_map(auctions),
+        events.flat_map(bids),
+        {"parallelism": tasks, "state": state},
+    )
+
+
+def persons(event: Event) -> Iterator[Person]:
+    if event.person:
+        yield event.person
+
+
+def auctions(event: Event) -> Iterator[Auction]:
+    if event.auction:
+        yield event.auction
+
+
+def bids(event: Event) -> Iterator[Bid]:
+    if event.bid:
+        yield event.bid

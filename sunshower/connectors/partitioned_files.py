@@ -1,0 +1,305 @@
+"""PartitionedFiles: JSON lines in a folder for each period of event time, marked when complete.
+
+    a record    ──▶ its line ──▶ flushed to a draft of its partition ──▶ acked
+                ──▶ a note (partition, event time, end), one for each partition and batch
+    a watermark ──▶ the drafts of partitions whose end it has passed get their names ──▶ _SUCCESS
+
+    <place>/day=2024-03-29/.part-0002-1711670400000000-0000.jsonl   a draft of task 2
+    <place>/day=2024-03-29/part-0002-1711670400000000-0000.jsonl    the same, complete
+    <place>/day=2024-03-29/late-0002-1711670400000000-0001.jsonl    records that came after _SUCCESS
+
+The notes are timers of a `process`, so a partition is as complete as a window that has ended: each
+record of it is processed, and its line is in a file. Flink: the partition commit of its FileSystem
+connector.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from sunshower.arguments import COUNT, Instance, checked
+from sunshower.errors import TopologyError
+from sunshower.records import RecordParts, Schema
+from sunshower.scalars import json_text
+from sunshower.state.sqlite import sync_path
+from sunshower.texts import utf8
+from sunshower.topologies.components import Bolt, Context, Stateless
+from sunshower.topologies.operators.keyed.key_states import KeyState
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.windows.aggregated_windows import panes_of
+from sunshower.topologies.operators.windows.declaring import end_field
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    as_datetime,
+    is_date,
+    just_after,
+)
+from sunshower.topologies.operators.windows.window_kinds import (
+    AlignedWindow,
+    AnyWindow,
+    Window,
+)
+from sunshower.topologies.streams import Stream
+
+_PLACE = Instance((str, os.PathLike), 'the path of a folder, such as "clicks"', False)
+_MARKER = "_SUCCESS"
+_DRAFTS, _COMPLETE, _LATE = ".part-", "part-", "late-"
+_PARTITION, _END = "partition-0", "end-0"  # fields that no record type has
+_NAMES_MAX = 10_000  # of periods that are known at a time
+_BLOCK = 1 << 20
+
+
+class CompletePartition(NamedTuple):
+    """A partition that is complete, or late records that were added to it."""
+
+    partition: str  #: its folder, below the place
+    files: int  #: those that it has now, without those of late records
+    late: int  #: records that came after it was complete, and are in a further file now
+
+
+class PartitionedFiles:
+    """What `stream.apply(PartitionedFiles("clicks", tumbling(days=1, field="at"), state=…))`
+    writes: a folder of JSON lines for each window, with an empty file `_SUCCESS` when the watermark
+    has passed its end. Returns a stream of CompletePartition.
+
+    `place`: a folder that all workers see; `by`: a function of a record that returns the name of a
+    folder in that of its window, such as `country=de`; `state`: where the ends of open partitions
+    are; `parallelism`: tasks that write. At least once: a replayed record is written again. A
+    record that comes after `_SUCCESS` is written to a further file, `late-….jsonl`, and counted.
+    Raises TopologyError, at its declaration, for a window that is not `tumbling` with a `field`.
+    """
+
+    @checked(TopologyError, place=_PLACE, parallelism=COUNT)
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        window: AnyWindow,
+        *,
+        state: StateFactory,
+        by: Callable[[Any], str] | None = None,
+        parallelism: int = 1,
+        name: str = "files",
+    ) -> None:
+        self.place = Path(place).absolute()
+        self._where = f"PartitionedFiles({self.place.name})"
+        if (
+            not isinstance(window, Window)
+            or (window.by_count or window.panes > 1)
+            or (window.time is None or window.at_end != "end")
+        ):
+            raise TopologyError(
+                f"{self._where}: {window!r:.200} does not divide event time into partitions; give "
+                'tumbling(seconds=3600, field="at"), or days=, weeks= or months=, without at_end='
+            )
+        if by is not None and not callable(by):
+            raise TopologyError(
+                f"{self._where}: by is {by!r:.100}; it is a function of a record that returns a "
+                'text, such as lambda click: f"country={click.country}"'
+            )
+        self.window, self.by, self.state = window, by, state
+        self.parallelism, self.name = parallelism, name
+
+    def __call__(self, stream: Stream[Any]) -> Stream[CompletePartition]:
+        time = self.window.time
+        assert time is not None
+        stream.schema.check_field(time.name, f"{stream}, {self._where}")
+        are_ends = end_field(stream, time.name)
+        writer = _Writer(self, stream.schema, are_ends=are_ends)
+        notes: Stream[Any] = stream.local_or_shuffle().bolt(
+            self.name, writer, self.parallelism, fields=(_PARTITION, time.name, _END)
+        )
+        completion = _Completion(self.place)
+        return notes.group_by(_PARTITION).process(
+            completion,
+            on_timer=completion.complete,
+            name=f"{self.name}-complete",
+            state=self.state,
+            event_time=time.name,
+            late=self.window.late,
+            zone=time.zone,
+            ahead=time.ahead,
+            unit=time.unit,
+        )
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+class _Writer(Stateless, Bolt[Any, Any]):
+    """Appends the line of each record to a draft of its partition, one for each task and life."""
+
+    def __init__(self, files: PartitionedFiles, schema: Schema, *, are_ends: bool) -> None:
+        """`are_ends`: event times are ends of windows upstream."""
+        self._place, self._window, self._by = files.place, files.window, files.by
+        self._schema, self._are_ends = schema, are_ends
+        self._parts = RecordParts(f"PartitionedFiles({files.place.name})")
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise RecordMismatch for plain tuples of inputs with different fields."""
+        self._parts.check(schema, [None])
+
+    def prepare(self, context: Context) -> None:
+        time = self._window.time
+        assert time is not None
+        self._reader, self._named = time.reader(self._schema), self._parts.getter(None)
+        self._panes = self._window.divided()
+        self._periods: dict[tuple[int, bool], tuple[str, Time]] = {}
+        self._lines: dict[str, list[str]] = {}  # of the batch
+        self._life, self._number = f"{context.index:04}-{int(1e6 * context.clock.wall())}", 0
+        self._numbers: dict[str, int] = {}  # partition → the number of its draft
+
+    def process(self, record: Any) -> Iterator[tuple[str, Time, Time]]:
+        (value,) = self._reader.values([record])
+        time = self._reader.of_value(value)
+        name, end = self._period(time, is_date=is_date(value))
+        if self._by is not None:
+            name = f"{name}/{_folder_name(self._by(record))}"
+        line = f"{json_text(self._named(record))}\n"
+        lines = self._lines.get(name)
+        if lines is not None:
+            lines.append(line)
+            return
+        self._lines[name] = [line]
+        yield name, time, end
+
+    def flush(self) -> None:
+        """Write the lines to the operating system: they survive this process. Raises the system's
+        OSError; then the records of the batch are written again."""
+        lines, self._lines = self._lines, {}
+        for partition, of_partition in lines.items():
+            self._append(partition, utf8("".join(of_partition)))
+
+    def _append(self, partition: str, data: bytes) -> None:
+        """Append to the draft, or to a new one if the former has got its name."""
+        folder, number = self._place / partition, self._numbers.get(partition)
+        file = None if number is None else _opened(self._draft(folder, number), 0)
+        while file is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            number, self._number = self._number, self._number + 1
+            file = _opened(self._draft(folder, number), os.O_CREAT | os.O_EXCL)
+            if len(self._numbers) >= _NAMES_MAX:
+                self._numbers.clear()
+            self._numbers[partition] = number
+        try:
+            written = 0
+            try:
+                while written < len(data):  # once, unless the disk fills up or a signal arrives
+                    written += os.write(file, data[written:])
+            except OSError:
+                os.ftruncate(file, os.fstat(file).st_size - written)
+                raise
+        finally:
+            os.close(file)
+
+    def _draft(self, folder: Path, number: int) -> Path:
+        return folder / f"{_DRAFTS}{self._life}-{number:04}.jsonl"
+
+    def _period(self, time: Time, *, is_date: bool) -> tuple[str, Time]:
+        """The name of the period of an event time, and when it has ended."""
+        (pane,) = panes_of(self._panes, [time], are_ends=self._are_ends)
+        known = self._periods.get((pane, is_date))
+        if known is None:
+            begin, end = self._panes.start(pane), self._panes.start(pane + 1)
+            # One that is the end of the period may still come.
+            end = just_after(end) if self._are_ends else end
+            known = _name_of(self._window, begin, is_date=is_date), end
+            if len(self._periods) >= _NAMES_MAX:
+                self._periods.clear()
+            self._periods[pane, is_date] = known
+        return known
+
+
+def _opened(path: Path, flags: int) -> int | None:
+    """Open a file to append to it; None if it is not there, or there and should not be."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | flags, 0o666)
+    except (FileNotFoundError, FileExistsError) as error:
+        if isinstance(error, FileNotFoundError) and flags:
+            raise
+        return None
+
+
+def _name_of(window: Window, begin: Time, *, is_date: bool) -> str:
+    """The name of the period that begins at this time."""
+    zone: tzinfo = UTC
+    if isinstance(window, AlignedWindow) and window.calendar is not None:
+        zone, form = ZoneInfo(window.zone), "%Y-%m" if window.calendar == "months" else "%Y-%m-%d"
+        first = as_datetime(begin, window.per_s).astimezone(zone)
+        return f"{window.calendar[:-1]}={first.strftime(form)}"
+    if not is_date:
+        return f"begin={begin}"
+    moment = as_datetime(begin)
+    return f"begin={moment.strftime('%Y-%m-%dT%H-%M-%S' + ('.%f' * (moment.microsecond > 0)))}Z"
+
+
+def _folder_name(name: Any) -> str:
+    """The folder that `by` has returned. Raises ValueError for one that readers pass over, or that
+    is elsewhere."""
+    if not isinstance(name, str) or any(part[:1] in {"", ".", "_"} for part in name.split("/")):
+        raise ValueError(
+            f"by returned {name!r:.100}; it returns the name of a folder, which does not begin "
+            'with ".", "_" or "/", such as "country=de"'
+        )
+    return name
+
+
+# ---- completing ----------------------------------------------------------------------------------
+
+
+class _Completion:
+    """Gives the drafts of a partition their names when its timer is due, and marks it."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._late = 0
+
+    def figures(self) -> Mapping[str, float]:
+        """How many records came after their partition was complete, in this process."""
+        return {"late records": self._late}
+
+    def __call__(self, note: tuple[Any, ...], state: KeyState[Any]) -> None:
+        _, _, state.timer = note
+
+    def complete(self, partition: str, state: KeyState[Any]) -> Iterator[CompletePartition]:
+        folder = self._place / partition
+        marker = folder / _MARKER
+        was_complete, late = marker.exists(), 0
+        for draft in sorted(folder.glob(f"{_DRAFTS}*")):
+            prefix = _LATE if was_complete else _COMPLETE
+            with suppress(FileNotFoundError):  # a former process gives it its name at this moment
+                lines = _publish(draft, draft.with_name(draft.name.replace(_DRAFTS, prefix, 1)))
+                late += lines if was_complete else 0
+        marker.touch()
+        for each in (folder, *folder.parents):
+            sync_path(each)
+            if each == self._place.parent:
+                break
+        self._late += late
+        files = sum(1 for _ in folder.glob(f"{_COMPLETE}*"))
+        yield CompletePartition(partition, files, late)
+
+
+def _publish(draft: Path, target: Path) -> int:
+    """Give a draft its name, on the disk, without a line that a death has torn. Returns how many
+    lines it has. Raises FileNotFoundError."""
+    with draft.open("rb+") as file:
+        end = lines = size = 0
+        while block := file.read(_BLOCK):
+            lines += block.count(b"\n")
+            if (last := block.rfind(b"\n")) >= 0:
+                end = size + last + 1
+            size += len(block)
+        if end < size:
+            file.truncate(end)
+        os.fsync(file.fileno())
+    if end:
+        draft.rename(target)
+    else:
+        draft.unlink()
+    return lines

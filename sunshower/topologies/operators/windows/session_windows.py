@@ -1,0 +1,291 @@
+"""Sessions: windows of the records of a group without a gap.
+
+Separate because their ends move, as those of panes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count as count_from
+from math import inf
+from typing import Any, Self, TypeAlias
+
+from sunshower.records import key_of
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.aggregated_windows import (
+    PARTS,
+    AggregatedWindows,
+    Content,
+)
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    exact,
+    excess,
+    is_before,
+    length_of,
+    minus,
+    plus,
+)
+from sunshower.topologies.operators.windows.numbered_results import (
+    NUMBERED,
+    NumberedResults,
+    ResultKind,
+    ResultStage,
+)
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
+from sunshower.topologies.operators.windows.window_kinds import Sessions
+from sunshower.topologies.operators.windows.window_operator import DueTimes
+
+_SESSIONS = "sessions"
+Session: TypeAlias = list[Any]  # the times of its first and its last row, and its content
+
+
+@dataclass
+class _Growing:
+    """The content of a session that grows with its rows: as in panes, that of each batch is stored
+    apart. A session has parts of several numbers if sessions have become one."""
+
+    parts: dict[int, int]  # a number, and how many parts have it, in their order
+    new: list[Content]  # what is not stored yet
+
+    @classmethod
+    def of(cls, stored: Any) -> Self:
+        """The content that is stored so; before parts, all of it."""
+        if isinstance(stored, dict):
+            return cls(dict(stored[PARTS]), [])
+        return cls({}, [stored])
+
+    def keys(self, group: Any) -> list[tuple[Any, ...]]:
+        every = self.parts.items()
+        return [
+            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
+        ]
+
+
+class SessionWindows(AggregatedWindows[Sessions]):
+    """Sessions, each called by its end, which is `gap` after its last row."""
+
+    @cached_property
+    def _gap(self) -> Time:
+        return length_of(self.window.gap)
+
+    def forget(self) -> None:
+        self._ends = DueTimes()  # no session of a group ends before its time
+        self._ended = DueTimes()  # the same of sessions that have ended, and are kept
+        self._changed: dict[Any, tuple[Any, Time]] = {}  # since their last early result: group, end
+        if self.is_repeated:
+            self._results = NumberedResults(self.store)
+
+    def load(self, key: Any, stored: Any) -> None:
+        if key[0] == NUMBERED:
+            if self.is_repeated:
+                self._results.note(key[1], key[2], self.store.read(stored))
+            return
+        for _, last, _ in self.store.read(stored) if len(key) == 2 else ():  # not of parts
+            end = self.end_of(last)
+            self._ends.expect(key[1], end)
+            if self.allowed:
+                self._ended.expect(key[1], end)
+            if self._every_s < inf:
+                self._changed[key_of((key[1], end))] = key[1], end
+
+    def time(self, reached: ReachedTime) -> Time:
+        return reached.time(self.late, keep=self.keeps_open)
+
+    @property
+    def has_open(self) -> bool:
+        return self._ends.first < inf
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
+        self.store.fetch({(_SESSIONS, group): None for group, _ in parts})
+        changed: dict[Any, list[Session]] = {}
+        before: dict[Any, list[Session]] = {}
+        closed = minus(self._time, self.allowed)
+        for (group, time), content in parts.items():
+            if group not in changed:
+                changed[group] = self._stored(group)
+                before[group] = [*changed[group]]
+            sessions = changed[group]
+            near = [session for session in sessions if self._is_near(session, time)]
+            if not near:
+                if not is_before(closed, end := self.end_of(time)):
+                    late[group, time] = end
+                    yield from self.results(group, end, content)
+                    continue
+                self._ends.expect(group, end)
+            joined: Session = [
+                *(time, time),
+                _Growing({}, [content]) if self.contents.grows else content,
+            ]
+            for session in near:
+                sessions.remove(session)
+                joined = self._joined(session, joined)
+            sessions.append(joined)
+        for group, sessions in changed.items():
+            if self.is_repeated:
+                self._note_changed(group, before[group], sessions)
+            if sessions:
+                self._put(group, sessions)
+        self.note_late(late, parts, rows)
+
+    def _note_changed(
+        self, group: Any, before: Sequence[Session], sessions: Sequence[Session]
+    ) -> None:
+        """Note which sessions of a group need another result, or have become others."""
+        are_there = {*map(id, before)}
+        ends = {exact(self.end_of(session[1])) for session in sessions}
+        self.store.fetch((NUMBERED, group, self.end_of(session[1])) for session in before)
+        for end in (self.end_of(session[1]) for session in before):
+            if exact(end) not in ends:
+                self._changed.pop(key_of((group, end)), None)
+                if number := self._results.get(group, end).number:
+                    self._results.put(group, end, number, ResultStage.GONE)
+        for end in (self.end_of(one[1]) for one in sessions if id(one) not in are_there):
+            number, stage = self._results.get(group, end)
+            self._ends.expect(group, end)
+            if stage is ResultStage.ENDED:
+                self._results.put(group, end, number, ResultStage.CHANGED)
+            elif self._every_s < inf:
+                self._changed[key_of((group, end))] = group, end
+
+    def _joined(self, session: Session, other: Session) -> Session:
+        """The session that two of them become."""
+        (first, last, content), (other_first, other_last, more) = session, other
+        if self.contents.grows:
+            content = _Growing(content.parts | more.parts, content.new + more.new)
+        else:
+            content = self.contents.merged(content, more)
+        return [
+            first if is_before(first, other_first) else other_first,
+            last if is_before(other_last, last) else other_last,
+            content,
+        ]
+
+    def _stored(self, group: Any) -> list[Session]:
+        sessions: list[Session] = self.store.get((_SESSIONS, group)) or []
+        if not self.contents.grows:
+            return sessions
+        return [[first, last, _Growing.of(content)] for first, last, content in sessions]
+
+    def _put(self, group: Any, sessions: Sequence[Session]) -> None:
+        if self.contents.grows:
+            contents: list[_Growing] = [session[2] for session in sessions]
+            unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
+            for each in contents:
+                if each.new:
+                    number = next(reversed(each.parts)) if each.parts else next(unused)
+                    part = each.parts.get(number, 0)
+                    content = self.contents.merged_all(each.new)
+                    self.store.put((_SESSIONS, group, number, part), content)
+                    each.parts[number] = part + 1
+            sessions = [
+                [first, last, {PARTS: [[*pair] for pair in content.parts.items()]}]
+                for first, last, content in sessions
+            ]
+        self.store.put((_SESSIONS, group), sessions)
+
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        groups = [group for _, group in self._ends.due(time)]
+        self.store.fetch((_SESSIONS, group) for group in groups)
+        made = self._removals() if self.is_repeated else []
+        for group in groups:
+            left = []
+            for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
+                if is_before(time, end := self.end_of(session[1])):
+                    left.append(session)
+                    self._ends.expect(group, end)
+                elif self.is_repeated:
+                    made += self._final(group, end, session[2])
+                    if self.allowed:
+                        left.append(session)
+                        self._ended.expect(group, end)
+                else:
+                    made += self.results(group, end, self._taken(group, session[2]))
+            self._leave(group, left)
+        return made
+
+    def _leave(self, group: Any, sessions: Sequence[Session]) -> None:
+        """Store what is left of the sessions of a group."""
+        if sessions:
+            self._put(group, sessions)
+        else:
+            self.store.remove((_SESSIONS, group))
+
+    def _removals(self) -> list[Sequence[Any]]:
+        """The rows that take back the results of sessions that have become others."""
+        made: list[Sequence[Any]] = []
+        for group, end in self._results.due():
+            number, stage = self._results.get(group, end)
+            if stage is ResultStage.GONE:
+                made.append(self.removal(group, end, number + 1))
+                self._results.remove(group, end)
+        return made
+
+    def _final(self, group: Any, end: Time, content: Any) -> Iterable[Sequence[Any]]:
+        """The rows of a session that has ended, or has changed since; none if neither is so."""
+        self._changed.pop(key_of((group, end)), None)
+        stage = self._results.get(group, end).stage
+        if stage is ResultStage.ENDED:
+            return ()
+        kind = ResultKind.UPDATE if stage is ResultStage.CHANGED else ResultKind.FINAL
+        number = self._results.next(group, end, ResultStage.ENDED)
+        taken = self._taken(group, content, removes=not self.allowed)
+        if not self.allowed:
+            self._results.remove(group, end)
+        return self.results(group, end, taken, kind=kind, number=number)
+
+    def drop(self, time: Time) -> None:
+        closed = minus(time, self.allowed)
+        for _, group in [*self._ended.due(closed)]:
+            left = []
+            for session in self._stored(group):
+                end = self.end_of(session[1])
+                if self._results.get(group, end).stage is not ResultStage.ENDED:
+                    left.append(session)
+                elif is_before(closed, end):
+                    left.append(session)
+                    self._ended.expect(group, end)
+                else:
+                    self._taken(group, session[2])
+                    self._results.remove(group, end)
+            self._leave(group, left)
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._changed)
+
+    def changed(self) -> list[Sequence[Any]]:
+        changed, self._changed = self._changed, {}
+        self.store.fetch((_SESSIONS, group) for group, _ in changed.values())
+        made: list[Sequence[Any]] = []
+        for group, end in changed.values():
+            for session in self._stored(group):
+                if exact(self.end_of(session[1])) == exact(end) and is_before(self._time, end):
+                    content = self._taken(group, session[2], removes=False)
+                    number = self._results.next(group, end, ResultStage.OPEN)
+                    made += self.results(group, end, content, kind=ResultKind.EARLY, number=number)
+        return made
+
+    def _taken(self, group: Any, content: Any, *, removes: bool = True) -> Content:
+        """The content of a session; its parts are removed if it has ended."""
+        if not self.contents.grows:
+            return content  # type: ignore[no-any-return]
+        keys = content.keys(group)
+        self.store.fetch(keys)
+        contents = [*map(self.store.get, keys), *content.new]
+        for key in keys if removes else ():
+            self.store.remove(key)
+        return self.contents.merged_all(contents)
+
+    def _is_near(self, session: Session, time: Time) -> bool:
+        first, last, _ = session
+        return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
+
+    def end_of(self, time: Time) -> Time:
+        return plus(time, self._gap)
+
+    def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
+        return times
