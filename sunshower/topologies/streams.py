@@ -46,9 +46,15 @@ from sunshower.topologies.operators.joins.keyed_tables import (
 )
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.patterns import Match, Skip, Step
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
+    EventOrder,
+    OrderedSettings,
+    OrderSettings,
     ProcessSettings,
+    event_order,
+    matches_of,
     process_of,
 )
 from sunshower.topologies.operators.port import Operator
@@ -479,12 +485,96 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         rows = process_of(stream, by, function, on_timer, fields, settings)
         return Stream.of_rows(stream.topology, rows, "process")
 
+    def in_order(
+        self, field: str, late: float = 0.0, **settings: Unpack[OrderSettings]
+    ) -> OrderedRecords[R_co]:
+        """The records of each key in the order of their event time, which is in `field`: each is
+        handed on when the watermark has passed it. Records of equal time keep the order in which
+        they arrived. One may come `late` after a record with a higher time; what comes later is in
+        `.late` of the result. Settings: OrderSettings."""
+        stream, by = self._grouped()
+        return OrderedRecords(self, event_order(stream, by, field, late, settings))
+
     def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
         """The latest record of each key, with which streams are joined: `stream.join(table)`. One
         whose other fields are all None removes its key. Settings: TableSettings."""
         stream, by = self._grouped()
         where = f"{stream}, group_by({', '.join(by)}), table"
         return keyed_table(stream, by, settings, where)
+
+
+L_co = TypeVar("L_co", covariant=True)
+
+
+class OrderedRows(Stream[R_co], Generic[R_co, L_co]):
+    """What was made of records in the order of event time."""
+
+    @property
+    def late(self) -> Stream[L_co]:
+        """The records that came too late for the order, as they are."""
+        assert self._rows is not None
+        return Stream.of_rows(self.topology, self._rows.stage.late, "late")
+
+
+class OrderedRecords(Generic[R_co]):
+    """The records of each key of a stream in the order of their event time, for one operator. They
+    wait in its state, from which they are removed together with the changes that they cause."""
+
+    def __init__(self, grouped: GroupedRecords[R_co], order: EventOrder) -> None:
+        self._grouped, self._order = grouped, order
+
+    @overload
+    def process(
+        self, function: Callable[[R_co, S], None], **settings: Unpack[OrderedSettings]
+    ) -> OrderedRows[Never, R_co]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[OrderedSettings],
+    ) -> OrderedRows[Out, R_co]: ...
+    def process(
+        self, function: Any, *, on_timer: Any = None, fields: Columns | None = None, **settings: Any
+    ) -> OrderedRows[Any, Any]:
+        """What `function(record, state)` yields, as of `group_by(…).process`, but called with
+        records in their order, and between them with timers: one that is due at the time of a
+        record is first. `state.time` is the time of the record.
+
+        The changes of a record, what is made of it, and its removal from the state are stored
+        together when the watermark has passed it, so they are repeated by no failure; what was
+        made is emitted until it is processed. If `function` raises, the watermark is repeated, and
+        after `attempts_max` times the topology ends. Settings: OrderedSettings.
+        """
+        stream, by = self._grouped._grouped()
+        given: ProcessSettings = settings  # type: ignore[assignment]
+        rows = process_of(stream, by, function, on_timer, fields, given, self._order)
+        return OrderedRows.of_rows(stream.topology, rows, "process")
+
+    def match(
+        self,
+        *steps: Step[R_co],
+        within: float,
+        select: Callable[[Match[R_co]], Out],
+        skip: Skip = "past_last",
+        fields: Columns | None = None,
+        **settings: Unpack[TotalsSettings],
+    ) -> OrderedRows[Out, R_co]:
+        """What `select` makes of each match of a pattern in the records of a key: of the records of
+        each step, by its name. The last record of a match is less than `within` after its first, in
+        the unit of the event time; seconds of a datetime.
+
+        Each record begins at most one match, and a record goes to the first step that it fits. The
+        next match begins behind the last record of this one, so no two have a record in common; or
+        `skip="to_last"`: at its last record; "to_next": behind its first record. Settings:
+        TotalsSettings.
+        """
+        stream, by = self._grouped._grouped()
+        pattern = steps, within, skip
+        rows = matches_of(stream, by, self._order, pattern, select, fields, settings)
+        return OrderedRows.of_rows(stream.topology, rows, "match")
 
 
 class Grouped(GroupedStream, Generic[R_co]):

@@ -123,6 +123,30 @@ def test_the_orders_that_the_page_shows_get_the_prices_of_their_time() -> None:
 
 
 @pytest.mark.usefixtures("programs")
+def test_three_failures_within_a_minute_and_one_without_a_success() -> None:
+    program = runpy.run_path("alarms.py")
+    run_inline(program["topology"].graph(), clock=ManualClock())
+    logins = sorted(program["LOGINS"], key=lambda login: login.at)
+    alarms, locked = list[tuple[str, float, float]](), set[tuple[str, float]]()
+    for user in "abc":
+        failed = list[float]()
+        for login in (login for login in logins if login.user == user and not login.ok):
+            failed = [at for at in [*failed, login.at] if login.at - at < 60]
+            if len(failed) == 3:
+                alarms.append((user, failed[0], failed[2]))
+                failed = []
+            near = [one for one in logins if one.user == user and 0 < one.at - login.at < 20]
+            if not any(one.ok for one in near):
+                locked.add((user, login.at))
+    rows = [json.loads(line) for line in Path("alarms.jsonl").read_text().splitlines()]
+    assert sorted((row["user"], row["since"], row["at"]) for row in rows) == alarms
+    rows = [json.loads(line) for line in Path("locked.jsonl").read_text().splitlines()]
+    assert {(row["user"], row["at"]) for row in rows} == locked
+    assert alarms
+    assert locked
+
+
+@pytest.mark.usefixtures("programs")
 def test_the_endless_topology_can_be_rebalanced_and_killed() -> None:
     with SimCluster(seed=1) as cluster:
         run = cluster.submit(runpy.run_path("endless.py")["topology"].graph())

@@ -62,6 +62,14 @@ def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str)
     return _made(returns, function, fields, where, "return a record, or use .peek")
 
 
+def match_schema(function: Any, fields: Columns | None, where: str) -> Schema:
+    """The records that a function returns, one for each match of a pattern."""
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name_of(function)} is asynchronous; give a plain function")
+    _, returns = _one_record(function, where)
+    return _made(returns, function, fields, where, "return a record")
+
+
 def check_predicate(function: Any, reads: Schema, where: str) -> None:
     """Raise RecordMismatch unless the function maps records of `reads` to a bool."""
     (first, *_), returns = _one_record(function, where)

@@ -47,6 +47,7 @@ from sunshower.topologies.operators.updates import (
     updated_operators,
 )
 from sunshower.topologies.operators.windows.event_times import TimeField
+from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
 from sunshower.topologies.outputs import Columns
 
@@ -273,10 +274,15 @@ class RecordStage(StageBuilder):
         self._words: Counter[str] = Counter()
 
     def end_by(
-        self, field: TimeField | None, operator: WindowOperator, schema: Schema
+        self,
+        field: TimeField | None,
+        operator: WindowOperator,
+        schema: Schema,
+        late_schema: Schema | None = None,
     ) -> StageRows[RecordStage]:
-        """Make this stage a window. Returns the rows of windows that have ended."""
-        late = self.input.then(operator, schema)
+        """Make this stage a window. Returns the rows of windows that have ended. `late_schema`: of
+        late rows, if that is another one."""
+        late = self.input.then(operator, late_schema or schema)
         ended = self.add(Passing(), schema)
         self.window = WindowDraft([field], operator, ended, lambda: late)
         return ended
@@ -294,7 +300,9 @@ class RecordStage(StageBuilder):
 
     def process_by(self, operator: KeyedProcess) -> StageRows[RecordStage]:
         """Make this stage a process. Returns its rows, which watermarks bring, too, if it has
-        timers."""
+        timers. Those of records in order are brought by watermarks alone."""
+        if isinstance(operator, OrderedProcess):
+            return self.end_by(operator.event_time, operator, operator.schema, operator.reads)
         rows = self.input.then(operator, operator.schema)
         if isinstance(operator, TimedProcess):
             self.window = WindowDraft([operator.event_time], operator, rows)

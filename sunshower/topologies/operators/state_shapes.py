@@ -93,7 +93,8 @@ def states_of(component: Component) -> dict[str, StateShape]:
                 name: value for name, value in vars(one).items() if name not in _CODE
             }
             if isinstance(one, KeyedProcess):  # all else belongs to its function
-                own = {"has_timers": getattr(one, "has_timers", None)}
+                declared = getattr(one, "declared", None) or {}
+                own = {"has_timers": getattr(one, "has_timers", None), **declared}
                 if one.kind is not KeyState:
                     own["kind"] = one.kind
             operator = type(one).__name__, shape_of(own)

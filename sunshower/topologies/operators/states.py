@@ -144,12 +144,13 @@ class StateFactory(Protocol):
 ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
 _OWN = "__sunshower:"  # begins the first text of other keys of its own
 OWED, TIME, TIMER = _OWN + "owed", _OWN + "time", _OWN + "timer"
+WAITING = _OWN + "waiting"  # a record that waits for its turn, by number
 BEHIND = _OWN + "behind"  # up to where windows of a group have ended, if that is before TIME
 # Of totals of totals: what an origin has in this task, the slots of a group, and a node of its tree
 ORIGIN, SLOTS, NODE = _OWN + "origin", _OWN + "slots", _OWN + "node"
 # Of a key: an element of its list or the name of an entry of its map, by number; and that entry
 ROW, ENTRY = _OWN + "row", _OWN + "entry"
-_OF_A_KEY = (TIMER, BEHIND, SLOTS, NODE, ROW, ENTRY)
+_OF_A_KEY = (TIMER, WAITING, BEHIND, SLOTS, NODE, ROW, ENTRY)
 _NOBODY = -1  # the spout task of rows that the next watermark brings, of whichever task
 
 

@@ -13,7 +13,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Required, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Never,
+    Required,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
 from sunshower.config import NOTHING, Resources
@@ -559,6 +570,16 @@ class GroupedBatches(Aggregations[R_co]):
 
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def in_order(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError: it is for ordinary streams."""
+            raise TopologyError(
+                f"{self._location('in_order')}: records in the order of event time, and patterns "
+                "in them, are for ordinary streams. Rows of a batch come in the order of their "
+                "sources: use .process(…), or read the source by Topology.spout"
+            )
 
     def process(
         self,

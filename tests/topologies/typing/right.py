@@ -16,17 +16,19 @@ from sunshower import (
     KeyState,
     KeyValueState,
     Line,
+    Match,
     Number,
     OnStream,
     Records,
     Stdout,
+    Step,
     TextFiles,
     Topology,
     Tuple,
     asynchronous,
     batch,
 )
-from sunshower.topologies.streams import Stream, WindowRows
+from sunshower.topologies.streams import OrderedRows, Stream, WindowRows
 
 
 class Word(NamedTuple):
@@ -106,6 +108,14 @@ def remember(word: Word, last: KeyState[Word]) -> None:
     last.value = word
 
 
+def is_other(word: Word, match: Match[Word]) -> bool:
+    return word not in match["long"]
+
+
+def total_of(match: Match[Word]) -> Total:
+    return Total(match["long"][0].word, len(match["other"]))
+
+
 class Seen(Bolt[Word, Total]):
     state: KeyValueState[str, int]
 
@@ -137,6 +147,17 @@ def declare(path: str) -> Topology:
     keyed = words.group_by("word")
     assert_type(keyed.process(numbered, ttl_s=60, parallelism=2), Stream[Total])
     assert_type(keyed.process(remember, name="last"), Stream[Never])
+    ordered = keyed.in_order("word", late=10)
+    assert_type(ordered.process(remember, name="last"), OrderedRows[Never, Word])
+    assert_type(ordered.process(numbered, ttl_s=60).late, Stream[Word])
+    steps = [Step("long", is_long), Step("other", is_other)]
+    assert_type(ordered.match(*steps, within=60, select=total_of), OrderedRows[Total, Word])
+    ordered.match(
+        Step("long", lambda word: len(word.word) > 3, times=3),
+        Step("other", lambda word, match: word.word > match["long"][0].word, absent=True),
+        within=60,
+        select=lambda match: Total(match["long"][0].word, 1),
+    )
     assert_type(words.fields("word").bolt("seen", Seen, 2, ttl_s=60, tick_s=1), Stream[Total])
     totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
     assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])

@@ -12,7 +12,9 @@ from sunshower import (
     KeyState,
     KeyValueState,
     Line,
+    Match,
     Records,
+    Step,
     TextFiles,
     Topology,
 )
@@ -35,6 +37,10 @@ def look(word: Word) -> None: ...
 
 
 def either(record: Word | Line) -> None: ...
+
+
+def first(match: Match[Word]) -> Word:
+    return match["a"][0]
 
 
 def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
@@ -83,6 +89,10 @@ def declare(path: str) -> None:
     words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
     words.group_by("word").process(split)  # wrong: it takes no state
     words.process(numbered)  # wrong: no group
+    ordered = words.group_by("word").in_order("word", late="1")  # wrong: a number
+    ordered.process(numbered, event_time="word")  # wrong: a setting of in_order
+    ordered.match(Step("a", either, time=3), within=1, select=first)  # wrong: no such setting
+    ordered.match(Step("a", lambda word: word.text), within=1, select=first)  # wrong: no such field
     words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout

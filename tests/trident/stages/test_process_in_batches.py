@@ -167,3 +167,10 @@ def test_wrong_declarations(settings: Any, error: Any, says: str) -> None:
     _, clicks = stub_stream(Click)
     with pytest.raises(error, match=says):
         clicks.group_by("user").process(visits, **settings)
+
+
+def test_records_in_order_are_for_ordinary_streams() -> None:
+    _, clicks = stub_stream(Click)
+    grouped: Any = clicks.group_by("user")
+    with pytest.raises(TopologyError, match=r"in_order: .* are for ordinary streams"):
+        grouped.in_order("at", late=10)

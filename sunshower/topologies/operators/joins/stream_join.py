@@ -46,6 +46,7 @@ from sunshower.topologies.operators.windows.event_times import (
     lowest,
     minus,
     plus,
+    time_after,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
@@ -355,7 +356,7 @@ class StreamJoin(WindowOperator, RowOperator):
         return self._latest
 
     def end_of(self, time: Time) -> Time:
-        return _time_after(time)
+        return time_after(time)
 
     def front(self, time: Time) -> Time:
         """The lowest time that either record of a later pair, or one without a partner, may
@@ -376,8 +377,8 @@ class StreamJoin(WindowOperator, RowOperator):
         if self.late is None:
             return inf
         if (gap := self._longest) is not None:
-            return _time_after(plus(newest, gap))
-        return _time_after(highest([newest, self._due.last]))
+            return time_after(plus(newest, gap))
+        return time_after(highest([newest, self._due.last]))
 
     @property
     def _longest(self) -> Time | None:
@@ -419,7 +420,7 @@ class StreamJoin(WindowOperator, RowOperator):
                     rows += self.last_rows(place, self._key_of(place[0], own_key), at, values)
                 removed[key] = None
             if times:
-                self._latest = highest([self._latest, _time_after(highest(times))])
+                self._latest = highest([self._latest, time_after(highest(times))])
             self._expect_next(place)
         self.store.put_stored(removed)
         if removed and self.late is not None:
@@ -590,8 +591,3 @@ class StreamJoin(WindowOperator, RowOperator):
 def key_at(place: Place, entry: Entry) -> Key:
     """Where a record is stored."""
     return (_WAITING, place[0], place[1], entry[1])
-
-
-def _time_after(time: Time) -> Time:
-    """A time that is later, by little."""
-    return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
 from sunshower.config import Resources
@@ -15,13 +15,21 @@ from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, Key
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 from sunshower.topologies.operators.keyed.long_values import may_be_long
-from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
+from sunshower.topologies.operators.keyed.patterns import FindMatches, Pattern
+from sunshower.topologies.operators.schemas import (
+    check_equal,
+    code_name,
+    keyed_schema,
+    match_schema,
+)
 from sunshower.topologies.operators.stages import (
     AnyStream,
     RecordStage,
     StageRows,
+    TotalsSettings,
     begin_stage,
     free_id,
+    location,
 )
 from sunshower.topologies.operators.state_slot import Migration
 from sunshower.topologies.operators.states import StateFactory
@@ -32,6 +40,7 @@ from sunshower.topologies.operators.windows.event_times import (
     Unit,
     declared_time,
 )
+from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -59,13 +68,23 @@ class StateSettings(TypedDict, total=False):
     renamed: Mapping[str, str | None]
 
 
-class ProcessSettings(StateSettings, total=False):
-    """The settings of `process`: those of its states, and of its bolt.
+class OrderedSettings(StateSettings, total=False):
+    """The settings of `process` behind `in_order`: those of its states, and of its bolt.
 
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
       function
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `resources`: what each task requests of its node
+    """
+
+    name: str | None
+    parallelism: int
+    resources: Resources
+
+
+class ProcessSettings(OrderedSettings, total=False):
+    """The settings of `process`: those of OrderedSettings, and those of event time.
+
     - `event_time`: the field with the time of a record, for timers; None: they are by the clock
     - `late`: how much later than a record with a higher time a record may come, 0
     - `zone`: the time zone of event times and timers without one, such as "Europe/Berlin"
@@ -74,14 +93,44 @@ class ProcessSettings(StateSettings, total=False):
     - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
     """
 
-    name: str | None
-    parallelism: int
-    resources: Resources
     event_time: str | None
     late: float
     zone: str | None
     ahead: Ahead
     unit: Unit
+
+
+class EventOrder(NamedTuple):
+    """The order in which `in_order` hands records on."""
+
+    time: TimeField
+    late: float
+
+
+class OrderSettings(TypedDict, total=False):
+    """The settings of `in_order`.
+
+    - `zone`: the time zone of event times and timers without one, such as "Europe/Berlin"
+    - `ahead`: how far ahead of the clock an event time may be and move the watermark; "auto": an
+      hour for datetimes; None: as far as it likes
+    - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
+    """
+
+    zone: str | None
+    ahead: Ahead
+    unit: Unit
+
+
+def event_order(
+    stream: AnyStream, by: Sequence[str], field: str, late: float, settings: OrderSettings
+) -> EventOrder:
+    """The declared order of a stream. Raises TopologyError, and ConfigError for a zone."""
+    where = location(stream, by, "in_order")
+    check_names(settings, OrderSettings.__annotations__, where, TopologyError)
+    _LATE.check(f"{where}: late", late, TopologyError)
+    stream.schema.check_field(field, where)
+    refuse_updates(stream.lineage, where, "in_order", INSTEAD_OF_PROCESS)
+    return EventOrder(declared_time(field, settings, where), late)
 
 
 class BoltOptions(Outputs, StateSettings, total=False):
@@ -95,10 +144,12 @@ def process_of(
     on_timer: Any,
     fields: Columns | None,
     settings: ProcessSettings,
+    order: EventOrder | None = None,
 ) -> StageRows[RecordStage]:
     """Declare the calls of a function of a record and the state of its key, and of `on_timer`, if
-    any, of a key and its state. Returns the rows. Raises TopologyError for settings that cannot
-    be, and RecordMismatch for annotations that do not fit."""
+    any, of a key and its state. `order`: in which records are handed on; None: as they arrive.
+    Returns the rows. Raises TopologyError for settings that cannot be, and RecordMismatch for
+    annotations that do not fit."""
     name = code_name(function)
     where = f"{stream}, group_by({', '.join(by)}), process({name})"
     refuse_updates(stream.lineage, where, "process", INSTEAD_OF_PROCESS)
@@ -112,7 +163,33 @@ def process_of(
         fields=fields,
         settings=settings,
         where=where,
+        order=order,
     )
+    rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
+    return rows.stage.process_by(operator)
+
+
+def matches_of(
+    stream: AnyStream,
+    by: Sequence[str],
+    order: EventOrder,
+    pattern: tuple[Sequence[Any], Any, Any],
+    select: Any,
+    fields: Columns | None,
+    settings: TotalsSettings,
+) -> StageRows[RecordStage]:
+    """Declare the matches of a pattern, of its (steps, within, skip). Returns what `select` makes
+    of them. Raises as process_of."""
+    where = location(stream, by, "match")
+    check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
+    checked = Pattern(*pattern, where)
+    reads, makes = stream.schema, match_schema(select, fields, where)
+    id = free_id(stream.topology, settings, "match", where)
+    classes = (*reads.classes, *makes.classes)
+    store = KeyedStore(settings.get("state"), id, where, classes)
+    find = FindMatches(checked, reads, select)
+    about: Any = {"hold": checked.within, "steps": [step.shape for step in checked.steps]}
+    operator = ordered(find, find.on_timer, by, reads, makes, store, order, **about)
     rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
     return rows.stage.process_by(operator)
 
@@ -127,25 +204,34 @@ def keyed_process(
     fields: Columns | None,
     settings: ProcessSettings,
     where: str,
+    order: EventOrder | None = None,
 ) -> KeyedProcess:
     """The operator that makes these calls. Raises as process_of."""
     known = ("fields", "on_timer", *ProcessSettings.__annotations__)
     check_names(settings, known, where, TopologyError)
-    timed = on_timer is not None
-    annotation, makes = keyed_schema(function, reads, fields, where, quiet=timed)
+    annotation, makes = keyed_schema(function, reads, fields, where, quiet=on_timer is not None)
     kind, classes = _kind_and_classes(annotation, where)
-    field, late = settings.get("event_time"), settings.get("late", 0.0)
-    _LATE.check(f"{where}: late", late, TopologyError)
-    time = declared_time(field or "", settings, where)
-    zone, ahead, unit = time.zone, time.ahead, time.unit
-    if not timed:
-        if field is not None or late or zone or ahead != "auto" or unit:
-            raise TopologyError(
-                f"{where}: event_time=, late=, ahead= and unit= are for timers, as is zone=; give "
-                "on_timer="
-            )
+    if on_timer is not None:
+        makes = _with_fired(makes, on_timer, function, annotation, fields, where)
+    if order is not None:
+        _refuse_times(settings, where)
+        store = _store(settings, id, (*classes, *reads.classes, *makes.classes), where)
+        process: KeyedProcess = ordered(function, on_timer, by, reads, makes, store, order)
+        return _handed(kind, annotation, process)
+    times = _times_of(reads, settings, where, timed=on_timer is not None)
+    if on_timer is None:
         store = _store(settings, id, classes, where)
-        return _handed(kind, annotation, KeyedProcess(function, by, reads, makes, store))
+        process = KeyedProcess(function, by, reads, makes, store)
+    else:
+        store = _store(settings, id, (*classes, *makes.classes), where)
+        process = TimedProcess(function, on_timer, by, reads, makes, store, **times)
+    return _handed(kind, annotation, process)
+
+
+def _with_fired(
+    makes: Schema, on_timer: Any, function: Any, annotation: Any, fields: Columns | None, where: str
+) -> Schema:
+    """The records of a function, or of its `on_timer` if it emits none. Raises RecordMismatch."""
     place = f"{where}, on_timer={code_name(on_timer)}"
     own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
     if own not in (Any, annotation):
@@ -155,18 +241,56 @@ def keyed_process(
         )
     if makes.fields and fired.fields:
         check_equal(makes, fired, place)
-    makes = makes if makes.fields else fired
+    return makes if makes.fields else fired
+
+
+def _times_of(
+    reads: Schema, settings: ProcessSettings, where: str, *, timed: bool
+) -> dict[str, Any]:
+    """The event time of records, if timers are by it, and how late they may be. Raises
+    TopologyError, and ConfigError for a zone."""
+    field, late = settings.get("event_time"), settings.get("late", 0.0)
+    _LATE.check(f"{where}: late", late, TopologyError)
+    time = declared_time(field or "", settings, where)
+    has_more = late or time.ahead != "auto" or time.unit
+    if not timed and (field is not None or has_more or time.zone):
+        raise TopologyError(
+            f"{where}: event_time=, late=, ahead= and unit= are for timers, as is zone=; give "
+            "on_timer="
+        )
     if field is not None:
         reads.check_field(field, where)
-    elif late or ahead != "auto" or unit:
-        name = "late" if late else "unit" if unit else "ahead"
+    elif has_more:
+        name = "late" if late else "unit" if time.unit else "ahead"
         raise TopologyError(
             f"{where}: {name}= needs event_time=, the field with the time of a record"
         )
-    store = _store(settings, id, (*classes, *makes.classes), where)
-    times: Any = {"event_time": field and time, "late": late, "zone": zone}
-    timed_process = TimedProcess(function, on_timer, by, reads, makes, store, **times)
-    return _handed(kind, annotation, timed_process)
+    return {"event_time": field and time, "late": late, "zone": time.zone}
+
+
+def ordered(
+    function: Any,
+    on_timer: Any,
+    by: Sequence[str],
+    reads: Schema,
+    makes: Schema,
+    store: KeyedStore,
+    order: EventOrder,
+    **more: Any,
+) -> OrderedProcess:
+    """The operator that makes these calls in this order; `more`: as of OrderedProcess."""
+    times: Any = {"event_time": order.time, "late": order.late, "zone": order.time.zone}
+    return OrderedProcess(function, on_timer, by, reads, makes, store, **times, **more)
+
+
+def _refuse_times(settings: ProcessSettings, where: str) -> None:
+    """Raise TopologyError for a setting that belongs to in_order."""
+    for name in ProcessSettings.__annotations__.keys() - OrderedSettings.__annotations__.keys():
+        if name in settings:
+            raise TopologyError(
+                f"{where}: {name}= is of the order in which records come: give it to in_order, "
+                'as in .in_order("at", late=10)'
+            )
 
 
 def _handed(kind: type[AnyKeyState], annotation: Any, operator: KeyedProcess) -> KeyedProcess:

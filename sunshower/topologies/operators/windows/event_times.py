@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import partial
-from math import floor, inf, isfinite
+from math import floor, inf, isfinite, nextafter
 from numbers import Integral
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
@@ -466,6 +466,11 @@ def highest(times: Iterable[Time], default: Time = -inf) -> Time:
     times = list(times)
     mixed = Decimal in set(map(type, times))
     return max(times, key=exact, default=default) if mixed else max(times, default=default)
+
+
+def time_after(time: Time) -> Time:
+    """A time that is later, by little."""
+    return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)
 
 
 def as_float(number: Time) -> float:

@@ -570,12 +570,27 @@ class TimedProcess(KeyedProcess, WindowOperator):
             fired, timer = entry[2], self.store.get((TIMER, key))
             self.store.remove(entry)
         about: Any = {"ended": is_end, "fired": fired}
-        if (lent := self.lent(key)) is not None:
-            made = self.call_lent(key, lent, self.on_timer, lambda: key, at, timer, **about)
+        return self.rows_of_call(self.on_timer, key, lambda: key, at, timer, **about)
+
+    def rows_of_call(
+        self,
+        function: Callable[..., Any],
+        key: Any,
+        give: Callable[[], Any] | None,
+        at: Time,
+        timer: Any,
+        *,
+        argument: Any = None,
+        **about: Any,
+    ) -> Iterable[Sequence[Any]]:
+        """The rows of a call that a watermark brings, of a function of `give()` and the state of a
+        key; `give` None: of `argument`, and with a copy of the state."""
+        if give is not None and (lent := self.lent(key)) is not None:
+            made = self.call_lent(key, lent, function, give, at, timer, **about)
             return self.out.rows(list(made))
         state = self.state_at(key, at, timer, **about)
-        rows = list(self.on_timer(key, state) or ())
-        check_rows(rows, self.out, self.on_timer)
+        rows = list(function(argument if give is None else give(), state) or ())
+        check_rows(rows, self.out, function)
         self.keep(key, state)
         return self.out.rows(rows)
 

@@ -1,4 +1,5 @@
-"""Random chains of windows, sessions, joins and timers over event logs, and what they make."""
+"""Random chains of windows, sessions, joins, timers and records in order over event logs, and what
+they make."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.topologies.operators.windows.event_time_swarm import (
 )
 
 JOINS = ("join", "left", "between", "until", "semi", "anti")
-KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS)
+KINDS = ("tumbling", "sliding", "sessions", "timer", *JOINS, "ordered")
 FIELDS = ("key", "at", "ids")
 
 
@@ -91,6 +92,13 @@ def timed(rows: list[Row], length: int) -> list[Row]:
     return made + [row for row in rows if passes(row)]
 
 
+def in_order(rows: list[Row], length: int) -> Iterator[Row]:
+    """Each row with the ids of those of its key that are less than `length` before it."""
+    for row in rows:
+        near = [one for one in rows if one.key == row.key and 0 <= row.at - one.at < length]
+        yield Row(row.key, row.at, tuple(sorted({id for one in near for id in one.ids})))
+
+
 def passes(row: Row) -> bool:
     """Whether a stage with timers emits a row at once, too."""
     return min(row.ids) % 3 == 0
@@ -137,6 +145,20 @@ class Timed:
         for end in sorted(end for end in ids if end <= state.time):
             yield key if type(key) is int else key[0], end, tuple(ids.pop(end))
         state.value, state.timer = [[*one] for one in ids.items()] or None, min(ids, default=None)
+
+
+class Ordered:
+    """Gathers the ids of the last part of event time: right only if each row that comes is later
+    than those before."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[Any, ...]]:
+        before = [one for one in state.value or () if row[1] - one[0] < self.length]
+        state.value = [*before, [row[1], [*row[2]]]]
+        assert before == [one for one in before if one[0] <= row[1]], "not in order"
+        yield row[0], row[1], tuple(sorted({id for one in state.value for id in one[1]}))
 
 
 def numbers_in(values: Any) -> set[int]:
@@ -247,6 +269,12 @@ class StageProgram(EventProgram):
             made = lambda: in_sessions(rows(), size)  # noqa: E731
         elif kind == "timer":
             return self._timers(last, size, late, settings)
+        elif kind == "ordered":
+            ordered = last.stream.group_by("key").in_order("at", late, unit="s")
+            after = ordered.process(Ordered(size), fields=FIELDS, **settings)
+            after.late.shuffle().bolt(f"{name}-late", Note("late"))
+            made = lambda: [*in_order(rows(), size)]  # noqa: E731
+            return Part(after, made, kind, are_ends=are_ends, is_source=False)
         else:
             return self._join(kind, last, other, size, late, settings)
         grouped = last.stream.group_by("key")
