@@ -39,7 +39,7 @@ from sunshower.topologies.operators.keyed.key_states import KeyMap as KeyMap
 from sunshower.topologies.operators.keyed.key_states import KeyState as KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyValueState as KeyValueState
 from sunshower.topologies.operators.keyed.patterns import Match as Match
-from sunshower.topologies.operators.keyed.patterns import Step as Step
+from sunshower.topologies.operators.keyed.patterns import PatternStep as PatternStep
 from sunshower.topologies.operators.ranking import first as first
 from sunshower.topologies.operators.ranking import last as last
 from sunshower.topologies.operators.ranking import top as top

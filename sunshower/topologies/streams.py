@@ -46,7 +46,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
 )
 from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
-from sunshower.topologies.operators.keyed.patterns import Match, Skip, Step
+from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     EventOrder,
@@ -555,7 +555,7 @@ class OrderedRecords(Generic[R_co]):
 
     def match(
         self,
-        *steps: Step[R_co],
+        *steps: PatternStep[R_co],
         within: float,
         select: Callable[[Match[R_co]], Out],
         skip: Skip = "past_last",

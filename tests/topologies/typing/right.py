@@ -19,9 +19,9 @@ from sunshower import (
     Match,
     Number,
     OnStream,
+    PatternStep,
     Records,
     Stdout,
-    Step,
     TextFiles,
     Topology,
     Tuple,
@@ -150,11 +150,11 @@ def declare(path: str) -> Topology:
     ordered = keyed.in_order("word", late=10)
     assert_type(ordered.process(remember, name="last"), OrderedRows[Never, Word])
     assert_type(ordered.process(numbered, ttl_s=60).late, Stream[Word])
-    steps = [Step("long", is_long), Step("other", is_other)]
+    steps = [PatternStep("long", is_long), PatternStep("other", is_other)]
     assert_type(ordered.match(*steps, within=60, select=total_of), OrderedRows[Total, Word])
     ordered.match(
-        Step("long", lambda word: len(word.word) > 3, times=3),
-        Step("other", lambda word, match: word.word > match["long"][0].word, absent=True),
+        PatternStep("long", lambda word: len(word.word) > 3, times=3),
+        PatternStep("other", lambda word, match: word.word > match["long"][0].word, absent=True),
         within=60,
         select=lambda match: Total(match["long"][0].word, 1),
     )

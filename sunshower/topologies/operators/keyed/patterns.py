@@ -1,8 +1,8 @@
 """Patterns in the records of a key, which come in the order of their event times.
 
-    Step("failed", lambda login: not login.ok, times=3)   a step, and which records are of it
+    PatternStep("failed", lambda login: not login.ok, times=3)   a step, and which records are of it
     Pattern(steps, within, skip)                          what a match is
-    Attempts(pattern)                                     the matches of one key that have begun
+    Candidates(pattern)                                     the matches of one key that have begun
 
 Each record begins at most one match. In a match a record goes to the first step that it fits: the
 one that repeats, before those that follow. A match that has begun later waits for those before it,
@@ -62,7 +62,7 @@ class Repetition(TypedDict, total=False):
     absent: bool
 
 
-class Step(Generic[R_contra]):
+class PatternStep(Generic[R_contra]):
     """A step of a pattern: how many records, of those for which a function is true. The function
     may look at the match so far, in which its own step has the records before."""
 
@@ -133,16 +133,20 @@ class Pattern:
     at its last record, or at the record behind its first."""
 
     def __init__(
-        self, steps: Sequence[Step[Any]], within: float, skip: Skip = "past_last", where: str = ""
+        self,
+        steps: Sequence[PatternStep[Any]],
+        within: float,
+        skip: Skip = "past_last",
+        where: str = "",
     ) -> None:
         """Raises TopologyError for steps that never make a match."""
         _WITHIN.check(f"{where}: within", within, TopologyError)
         if skip not in get_args(Skip):
             raise TopologyError(f"{where}: skip is {skip!r}; it is one of {get_args(Skip)}")
         for step in steps:
-            if not isinstance(step, Step):
+            if not isinstance(step, PatternStep):
                 raise TopologyError(
-                    f"{where}: {step!r:.100} is no step; give Step('name', function)"
+                    f"{where}: {step!r:.100} is no step; give PatternStep('name', function)"
                 )
         names = [step.name for step in steps]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -189,7 +193,7 @@ class Pattern:
 
 
 @dataclass(slots=True)
-class Attempt:
+class Candidate:
     """A match that has begun."""
 
     first_at: Time  # the time of its first record
@@ -211,7 +215,7 @@ class Attempt:
         self.at, self.has_gap = place, False
 
 
-class Attempts:
+class Candidates:
     """The matches of one key that have begun, and their records."""
 
     def __init__(
@@ -225,7 +229,7 @@ class Attempts:
         `rows`."""
         self.pattern, self.next_number = pattern, next_number
         self.records: dict[int, Any] = dict(records)  # of the matches that have begun, by number
-        self._open = [Attempt(*row) for row in rows]
+        self._open = [Candidate(*row) for row in rows]
 
     @property
     def rows(self) -> list[list[Any]]:
@@ -237,7 +241,7 @@ class Attempts:
     @property
     def deadline(self) -> Time | None:
         """When the first match that has begun is too old; None: there is none."""
-        waiting = (attempt for attempt in self._open if not attempt.is_complete)
+        waiting = (candidate for candidate in self._open if not candidate.is_complete)
         first = next(waiting, None)
         return None if first is None else self._deadline(first)
 
@@ -246,75 +250,75 @@ class Attempts:
         matches = self.expire(time)
         number, self.next_number = self.next_number, self.next_number + 1
         self.records[number] = record
-        for attempt in self._open:
-            if not attempt.is_complete:
-                self._advance(attempt, number)
+        for candidate in self._open:
+            if not candidate.is_complete:
+                self._advance(candidate, number)
         self._begin(time, number)
         return matches + self._settled()
 
     def expire(self, time: Time) -> list[Match[Any]]:
         """No record before this time follows. Returns the matches that are known now."""
-        for attempt in self._open:
-            if not attempt.is_complete and not is_before(time, self._deadline(attempt)):
-                attempt.is_complete = self._may_end(attempt)
-                attempt.is_dead = not attempt.is_complete
+        for candidate in self._open:
+            if not candidate.is_complete and not is_before(time, self._deadline(candidate)):
+                candidate.is_complete = self._may_end(candidate)
+                candidate.is_dead = not candidate.is_complete
         return self._settled()
 
     def _begin(self, time: Time, number: int) -> None:
-        attempt = Attempt(time, -1)
-        self._advance(attempt, number)
-        if attempt.at >= 0:
-            self._open.append(attempt)
+        candidate = Candidate(time, -1)
+        self._advance(candidate, number)
+        if candidate.at >= 0:
+            self._open.append(candidate)
 
-    def _advance(self, attempt: Attempt, number: int) -> None:
-        """Give the record with this number to the first step of an attempt that it fits."""
+    def _advance(self, candidate: Candidate, number: int) -> None:
+        """Give the record with this number to the first step of a candidate that it fits."""
         steps = self.pattern.steps
-        for place in self._next_steps(attempt):
-            if self._fits(steps[place], attempt, self.records[number]):
+        for place in self._next_steps(candidate):
+            if self._fits(steps[place], candidate, self.records[number]):
                 if steps[place].is_absent:
-                    attempt.is_dead = True
+                    candidate.is_dead = True
                     return
-                attempt.take(place, number)
+                candidate.take(place, number)
                 is_last = place == len(steps) - 1
-                attempt.is_complete = is_last and self._may_end(attempt)
+                candidate.is_complete = is_last and self._may_end(candidate)
                 return
-        attempt.has_gap = True
-        has_more = any(not steps[place].is_absent for place in self._next_steps(attempt))
-        attempt.is_dead = attempt.at >= 0 and not has_more and not self._may_end(attempt)
+        candidate.has_gap = True
+        has_more = any(not steps[place].is_absent for place in self._next_steps(candidate))
+        candidate.is_dead = candidate.at >= 0 and not has_more and not self._may_end(candidate)
 
-    def _fits(self, step: Step[Any], attempt: Attempt, record: Any) -> bool:
+    def _fits(self, step: PatternStep[Any], candidate: Candidate, record: Any) -> bool:
         if step.reads_match:
-            return bool(step.fits(record, self._match(attempt)))
+            return bool(step.fits(record, self._match(candidate)))
         return bool(step.fits(record))
 
-    def _next_steps(self, attempt: Attempt) -> Iterator[int]:
-        taken = len(attempt.taken[-1]) if attempt.taken else 0
-        return self.pattern.next_steps(attempt.at, taken, has_gap=attempt.has_gap)
+    def _next_steps(self, candidate: Candidate) -> Iterator[int]:
+        taken = len(candidate.taken[-1]) if candidate.taken else 0
+        return self.pattern.next_steps(candidate.at, taken, has_gap=candidate.has_gap)
 
-    def _may_end(self, attempt: Attempt) -> bool:
-        return self.pattern.may_end(attempt.at, len(attempt.taken[-1]))
+    def _may_end(self, candidate: Candidate) -> bool:
+        return self.pattern.may_end(candidate.at, len(candidate.taken[-1]))
 
-    def _deadline(self, attempt: Attempt) -> Time:
-        return plus(attempt.first_at, self.pattern.within)
+    def _deadline(self, candidate: Candidate) -> Time:
+        return plus(candidate.first_at, self.pattern.within)
 
     def _settled(self) -> list[Match[Any]]:
         """Take the matches that no earlier one may exclude any more."""
         matches, skip = list[Match[Any]](), self.pattern.skip
-        self._open = [attempt for attempt in self._open if not attempt.is_dead]
+        self._open = [candidate for candidate in self._open if not candidate.is_dead]
         if skip == "to_next":
-            matches = [self._match(attempt) for attempt in self._open if attempt.is_complete]
-            self._open = [attempt for attempt in self._open if not attempt.is_complete]
+            matches = [self._match(candidate) for candidate in self._open if candidate.is_complete]
+            self._open = [candidate for candidate in self._open if not candidate.is_complete]
         while self._open and self._open[0].is_complete and skip != "to_next":
             complete, *others = self._open
             matches.append(self._match(complete))
             last = max(complete.numbers) + (skip == "past_last")
-            self._open = [attempt for attempt in others if next(attempt.numbers) >= last]
-        used = {number for attempt in self._open for number in attempt.numbers}
+            self._open = [candidate for candidate in others if next(candidate.numbers) >= last]
+        used = {number for candidate in self._open for number in candidate.numbers}
         self.records = {n: record for n, record in self.records.items() if n in used}
         return matches
 
-    def _match(self, attempt: Attempt) -> Match[Any]:
-        taken: Iterable[list[int]] = [*attempt.taken, *([] for _ in self.pattern.steps)]
+    def _match(self, candidate: Candidate) -> Match[Any]:
+        taken: Iterable[list[int]] = [*candidate.taken, *([] for _ in self.pattern.steps)]
         return {
             step.name: [self.records[number] for number in numbers]
             for step, numbers in zip(self.pattern.steps, taken, strict=False)
@@ -330,24 +334,24 @@ class FindMatches:
         self.pattern, self.reads, self.select = pattern, reads, select
 
     def __call__(self, record: Any, state: KeyState[Any]) -> list[Any]:
-        return self._selected(state, lambda attempts: attempts.add(state.time, record))
+        return self._selected(state, lambda candidates: candidates.add(state.time, record))
 
     def on_timer(self, key: Any, state: KeyState[Any]) -> list[Any]:
         """Of the matches that have begun, the first is `within` old."""
-        return self._selected(state, lambda attempts: attempts.expire(state.time))
+        return self._selected(state, lambda candidates: candidates.expire(state.time))
 
     def _selected(
-        self, state: KeyState[Any], change: Callable[[Attempts], list[Match[Any]]]
+        self, state: KeyState[Any], change: Callable[[Candidates], list[Match[Any]]]
     ) -> list[Any]:
-        """What is made of the matches that a change of the attempts has found."""
+        """What is made of the matches that a change of the candidates has found."""
         next_number, items, rows = state.value or (0, (), ())
         numbers = [number for number, _ in items]
         records = self.reads.build([row for _, row in items])
-        attempts = Attempts(self.pattern, next_number, zip(numbers, records, strict=True), rows)
-        matches = change(attempts)
-        state.timer, state.value = attempts.deadline, None
-        if attempts.rows:
-            of_records = self.reads.rows([*attempts.records.values()])
-            items = [[n, [*row]] for n, row in zip(attempts.records, of_records, strict=True)]
-            state.value = [attempts.next_number, items, attempts.rows]
+        candidates = Candidates(self.pattern, next_number, zip(numbers, records, strict=True), rows)
+        matches = change(candidates)
+        state.timer, state.value = candidates.deadline, None
+        if candidates.rows:
+            of_records = self.reads.rows([*candidates.records.values()])
+            items = [[n, [*row]] for n, row in zip(candidates.records, of_records, strict=True)]
+            state.value = [candidates.next_number, items, candidates.rows]
         return [self.select(match) for match in matches]

@@ -1,5 +1,4 @@
-"""Random chains of windows, sessions, joins, timers and records in order over event logs, and what
-they make."""
+"""Random chains of windows, joins, timers and ordered records, and what they make."""
 
 from __future__ import annotations
 

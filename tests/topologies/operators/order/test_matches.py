@@ -15,8 +15,8 @@ from sunshower import (
     JsonLines,
     Match,
     Number,
+    PatternStep,
     Records,
-    Step,
     Topology,
     count,
     run_inline,
@@ -73,7 +73,7 @@ def logins(*texts: str) -> Iterator[Login]:
         yield from (Login(user, at, sign == "+") for at, sign in enumerate(text) if sign != " ")
 
 
-def alarms(text: str, *steps: Step[Login], within: float = 60, **settings: Any) -> list[Any]:
+def alarms(text: str, *steps: PatternStep[Login], within: float = 60, **settings: Any) -> list[Any]:
     topology = Topology("logins", attempts_max=3)
     source = topology.spout("logins", Records([*logins(text)][::-1], type=Login))
     ordered = source.group_by("user").in_order("at", late=100)
@@ -83,7 +83,7 @@ def alarms(text: str, *steps: Step[Login], within: float = 60, **settings: Any) 
     return [(made.since, made.at) for made in done.results["kept"][0]]
 
 
-THREE = Step[Login]("failed", failed, times=3)
+THREE = PatternStep[Login]("failed", failed, times=3)
 
 
 def test_three_failures_within_a_minute() -> None:
@@ -93,7 +93,10 @@ def test_three_failures_within_a_minute() -> None:
 
 
 def test_a_failure_that_no_success_follows_is_emitted_by_the_watermark(tmp_path: Path) -> None:
-    last = Step[Login]("failed", failed), Step[Login]("ok", lambda login: login.ok, absent=True)
+    last = (
+        PatternStep[Login]("failed", failed),
+        PatternStep[Login]("ok", lambda login: login.ok, absent=True),
+    )
     state = SqliteState(tmp_path / "match.db")
     assert alarms("-  +   -", *last, within=5, state=state) == [(7, 7)]
     assert dict(state.items()) == {}
@@ -144,13 +147,13 @@ def test_matches_are_those_of_a_plain_program_whatever_fails(seed: int) -> None:
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
     ordered = clicks.group_by("user").in_order("at", DISORDER)
     settings: Any = {"state": MemoryState(), "parallelism": 2, "fields": ("user", "at", "next")}
-    first = Step[Any]("first", has_time)
+    first = PatternStep[Any]("first", has_time)
     pairs = ordered.match(
-        *(first, Step("second", later)),
+        *(first, PatternStep("second", later)),
         **{"within": 6, "skip": "to_next", "select": with_next, "name": "pairs", **settings},
     )
     singles = ordered.match(
-        *(first, Step("second", later, absent=True)),
+        *(first, PatternStep("second", later, absent=True)),
         **{"within": 6, "skip": "to_next", "select": alone, "name": "singles", **settings},
     )
     topology.bolt("note", Note, inputs=[pairs.shuffle(), singles.shuffle()])
@@ -198,7 +201,7 @@ def test_no_match_is_missing_or_wrong_although_workers_die(
         rows.group_by("key")
         .in_order("at")
         .match(
-            Step("failed", fails_later, times=3),
+            PatternStep("failed", fails_later, times=3),
             within=WITHIN,
             skip="to_next",
             select=lambda match: (*match["failed"][0], match["failed"][2][1]),
@@ -223,7 +226,7 @@ def test_no_match_is_missing_or_wrong_although_workers_die(
 # ---- upgrades ------------------------------------------------------------------------------------
 
 
-def shape(*steps: Step[Login], within: float = 60) -> Any:
+def shape(*steps: PatternStep[Login], within: float = 60) -> Any:
     topology = Topology("logins")
     source = topology.spout("logins", Records([*logins("-")], type=Login))
     source.group_by("user").in_order("at").match(*steps, within=within, select=alarm)
@@ -231,9 +234,11 @@ def shape(*steps: Step[Login], within: float = 60) -> Any:
 
 
 def test_a_state_continues_only_with_the_same_steps() -> None:
-    same = Step[Login]("failed", lambda login: login.at > 3, times=3)  # a condition may change
+    same = PatternStep[Login](
+        "failed", lambda login: login.at > 3, times=3
+    )  # a condition may change
     assert shape(THREE).differences(shape(same)) == []
-    assert shape(THREE).differences(shape(Step("failed", failed, times=4))) == ["operator"]
+    assert shape(THREE).differences(shape(PatternStep("failed", failed, times=4))) == ["operator"]
     assert shape(THREE).differences(shape(THREE, within=61)) == ["operator"]
 
 

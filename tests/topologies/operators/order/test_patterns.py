@@ -1,5 +1,7 @@
-"""The matches of a pattern, alone: against a matcher that tries each record with regular
-expressions, on random patterns and sequences; and wrong patterns."""
+"""Random patterns match as a plain matcher finds, and wrong patterns say what helps.
+
+The plain matcher tries each record with regular expressions.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from sunshower import Step
+from sunshower import PatternStep
 from sunshower.errors import TopologyError
-from sunshower.topologies.operators.keyed.patterns import Attempts, Match, Pattern, Skip
+from sunshower.topologies.operators.keyed.patterns import Candidates, Match, Pattern, Skip
 from tests.seeds import seeds
 
 LABELS = "ABCD"
@@ -32,7 +34,7 @@ class Event(NamedTuple):
 # them. A regular expression says which texts are matches; an absent step ends one.
 
 
-def expression(steps: Sequence[Step[Any]], place: int = 0) -> str:
+def expression(steps: Sequence[PatternStep[Any]], place: int = 0) -> str:
     if place == len(steps):
         return r"\.*" if steps[-1].is_absent else ""
     step, label = steps[place], LABELS[place]
@@ -46,7 +48,7 @@ def expression(steps: Sequence[Step[Any]], place: int = 0) -> str:
     return (f"(?:{records})?" if step.is_optional else records) + remaining
 
 
-def endings(steps: Sequence[Step[Any]]) -> Iterator[str]:
+def endings(steps: Sequence[PatternStep[Any]]) -> Iterator[str]:
     """The shortest texts with which any text that may become a match becomes one."""
     for place, step in enumerate(steps):
         options = []
@@ -132,7 +134,7 @@ def rising(kinds: str, event: Event, match: Match[Event]) -> bool:
 
 
 def random_pattern(draw: Random) -> Pattern:
-    steps = list[Step[Event]]()
+    steps = list[PatternStep[Event]]()
     for number in range(draw.randint(1, 4)):
         kinds = "".join(draw.sample("xyz", draw.randint(1, 2)))
         fits = partial(draw.choice((of_kinds, of_kinds, rising)), kinds)
@@ -148,7 +150,7 @@ def random_pattern(draw: Random) -> Pattern:
                 how["optional"] = True
             case 4:
                 how |= {"at_least": 1, "optional": True}
-        steps.append(Step(f"s{number}", fits, **how))
+        steps.append(PatternStep(f"s{number}", fits, **how))
     try:
         return Pattern(steps, draw.choice((3, 8, 30)), draw.choice(get_args(Skip)))
     except TopologyError:
@@ -157,16 +159,16 @@ def random_pattern(draw: Random) -> Pattern:
 
 def found_in(pattern: Pattern, events: Sequence[Event], draw: Random) -> list[Match[Event]]:
     """What the matcher finds, restored from its rows now and then, and told about time."""
-    attempts, found = Attempts(pattern), list[Match[Event]]()
+    candidates, found = Candidates(pattern), list[Match[Event]]()
     for event in events:
         if draw.random() < 0.3:
-            found += attempts.expire(event.at)
+            found += candidates.expire(event.at)
         if draw.random() < 0.3:
-            restored = attempts.next_number, attempts.records.items(), attempts.rows
-            attempts = Attempts(pattern, *restored)
-        found += attempts.add(event.at, event)
-        assert attempts.deadline is None or attempts.deadline > event.at
-    return found + attempts.expire(INF)
+            restored = candidates.next_number, candidates.records.items(), candidates.rows
+            candidates = Candidates(pattern, *restored)
+        found += candidates.add(event.at, event)
+        assert candidates.deadline is None or candidates.deadline > event.at
+    return found + candidates.expire(INF)
 
 
 def in_order_of_begin(matches: Sequence[Match[Event]]) -> list[Any]:
@@ -196,7 +198,9 @@ def test_random_patterns_match_as_a_plain_matcher_finds(seed: int) -> None:
 # ---- named patterns ------------------------------------------------------------------------------
 
 
-def matches_in(text: str, *steps: Step[Event], within: int = 100, skip: Skip = "past_last") -> Any:
+def matches_in(
+    text: str, *steps: PatternStep[Event], within: int = 100, skip: Skip = "past_last"
+) -> Any:
     """The matches in a text of kinds, which are one apart: the places of each step."""
     events = [Event(at, kind, 0) for at, kind in enumerate(text)]
     found = found_in(Pattern(steps, within, skip), events, Random(0))
@@ -209,8 +213,8 @@ def matches_in(text: str, *steps: Step[Event], within: int = 100, skip: Skip = "
     ]
 
 
-def kind(letter: str, **how: Any) -> Step[Event]:
-    return Step(letter, lambda event: event.kind == letter, **how)
+def kind(letter: str, **how: Any) -> PatternStep[Event]:
+    return PatternStep(letter, lambda event: event.kind == letter, **how)
 
 
 @pytest.mark.parametrize(
@@ -239,13 +243,13 @@ def test_patterns_match_as_they_say(text: str, steps: Any, more: Any, expected: 
 def test_a_later_match_waits_for_one_that_has_begun_before_it() -> None:
     """As in SQL. The second record has found its partner first, and loses it to the first one, or
     has it when the first one is too old."""
-    above = Step[Event]("above", lambda event, match: event.value > match["low"][0].value)
-    low = Step[Event]("low", lambda event: event.kind == "a")
+    above = PatternStep[Event]("above", lambda event, match: event.value > match["low"][0].value)
+    low = PatternStep[Event]("low", lambda event: event.kind == "a")
     events = [Event(0, "a", 9), Event(1, "a", 1), Event(2, "b", 5)]
     for last, expected in ((Event(3, "b", 10), (0, 3)), (Event(30, "x", 0), (1, 2))):
-        attempts = Attempts(Pattern([low, above], within=10))
-        assert [attempts.add(event.at, event) for event in events] == [[], [], []]
-        (match,) = attempts.add(last.at, last)
+        candidates = Candidates(Pattern([low, above], within=10))
+        assert [candidates.add(event.at, event) for event in events] == [[], [], []]
+        (match,) = candidates.add(last.at, last)
         assert (match["low"][0].at, match["above"][0].at) == expected
 
 
@@ -263,15 +267,15 @@ async def later(event: Event) -> bool:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: Step("a b", yes), "its name is a text"),
-        (lambda: Step("a", yes, time=3), "no setting 'time'"),  # type: ignore[call-overload]
-        (lambda: Step("a", yes, times=0), "times is 0"),
-        (lambda: Step("a", yes, times=2, at_least=1), "not both"),
-        (lambda: Step("a", yes, absent=True, times=2), "leave out times="),
-        (lambda: Step("a", later), "no plain function"),  # type: ignore[arg-type]
-        (lambda: Step("a", lambda: True), "no plain function"),  # type: ignore[arg-type,misc]
+        (lambda: PatternStep("a b", yes), "its name is a text"),
+        (lambda: PatternStep("a", yes, time=3), "no setting 'time'"),  # type: ignore[call-overload]
+        (lambda: PatternStep("a", yes, times=0), "times is 0"),
+        (lambda: PatternStep("a", yes, times=2, at_least=1), "not both"),
+        (lambda: PatternStep("a", yes, absent=True, times=2), "leave out times="),
+        (lambda: PatternStep("a", later), "no plain function"),  # type: ignore[arg-type]
+        (lambda: PatternStep("a", lambda: True), "no plain function"),  # type: ignore[arg-type,misc]
         (lambda: Pattern([], 1), "at least one record"),
-        (lambda: Pattern([yes], 1), "give Step"),  # type: ignore[list-item]
+        (lambda: Pattern([yes], 1), "give PatternStep"),  # type: ignore[list-item]
         (lambda: Pattern([kind("a"), kind("a")], 1), "two steps are called 'a'"),
         (lambda: Pattern([kind("a", optional=True)], 1), "at least one record"),
         (lambda: Pattern([kind("a", absent=True), kind("b")], 1), "nothing is before it"),
