@@ -6,7 +6,7 @@ from typing import Any
 
 from examples.nexmark.events import Bid
 from examples.nexmark.inputs import LATE, SECOND, Inputs
-from sunshower import Match, Step, Stream
+from sunshower import Match, PatternStep, Stream
 
 ALWAYS = 86_400 * SECOND
 DROP, CHEAP = 50, 10_000
@@ -18,9 +18,9 @@ DROPPED = ("auction", "bidder", "at", "drop")
 def p0(inputs: Inputs) -> Stream[Any]:
     """Prices that fall from bid to bid, until one rises."""
     steps = (
-        Step("start", is_any),
-        Step("down", is_lower, at_least=1, strict=True),
-        Step("up", is_higher, strict=True),
+        PatternStep("start", is_any),
+        PatternStep("down", is_lower, at_least=1, strict=True),
+        PatternStep("up", is_higher, strict=True),
     )
     return ordered(inputs).match(
         *steps,
@@ -46,9 +46,9 @@ def p2(inputs: Inputs) -> Stream[Any]:
 def p3(inputs: Inputs) -> Stream[Any]:
     """A price that is lower by more than 50 within five seconds."""
     steps = (
-        Step("first", is_any),
-        Step("between", is_near, at_least=1, optional=True, strict=True),
-        Step("last", is_far_below, strict=True),
+        PatternStep("first", is_any),
+        PatternStep("between", is_near, at_least=1, optional=True, strict=True),
+        PatternStep("last", is_far_below, strict=True),
     )
     return ordered(inputs).match(
         *steps, within=5 * SECOND, select=drop, name="drops", fields=DROPPED, **inputs.keyed
@@ -61,8 +61,8 @@ def ordered(inputs: Inputs) -> Any:
 
 def periods(inputs: Inputs, skip: Any) -> Stream[Any]:
     steps = (
-        Step("cheap", is_cheap, at_least=1, strict=True),
-        Step("next", is_any, strict=True),
+        PatternStep("cheap", is_cheap, at_least=1, strict=True),
+        PatternStep("next", is_any, strict=True),
     )
     return ordered(inputs).match(
         *steps,
