@@ -1,8 +1,8 @@
 """Patterns in the records of a key, which come in the order of their event times.
 
     PatternStep("failed", lambda login: not login.ok, times=3)   a step, and which records are of it
-    Pattern(steps, within, skip)                          what a match is
-    Candidates(pattern)                                     the matches of one key that have begun
+    Pattern(steps, within, skip)                                 what a match is
+    Candidates(pattern)                                          the matches of one key that have begun
 
 Each record begins at most one match. In a match a record goes to the first step that it fits: the
 one that repeats, before those that follow. A match that has begun later waits for those before it,

@@ -234,9 +234,7 @@ def shape(*steps: PatternStep[Login], within: float = 60) -> Any:
 
 
 def test_a_state_continues_only_with_the_same_steps() -> None:
-    same = PatternStep[Login](
-        "failed", lambda login: login.at > 3, times=3
-    )  # a condition may change
+    same = PatternStep[Login]("failed", lambda login: login.at > 3, times=3)  # of other conditions
     assert shape(THREE).differences(shape(same)) == []
     assert shape(THREE).differences(shape(PatternStep("failed", failed, times=4))) == ["operator"]
     assert shape(THREE).differences(shape(THREE, within=61)) == ["operator"]

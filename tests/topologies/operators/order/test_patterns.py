@@ -260,6 +260,10 @@ def yes(event: Event) -> bool:
     return True
 
 
+def nothing() -> bool:
+    return True
+
+
 async def later(event: Event) -> bool:
     return True
 
@@ -273,7 +277,7 @@ async def later(event: Event) -> bool:
         (lambda: PatternStep("a", yes, times=2, at_least=1), "not both"),
         (lambda: PatternStep("a", yes, absent=True, times=2), "leave out times="),
         (lambda: PatternStep("a", later), "no plain function"),  # type: ignore[arg-type]
-        (lambda: PatternStep("a", lambda: True), "no plain function"),  # type: ignore[arg-type,misc]
+        (lambda: PatternStep("a", nothing), "no plain function"),  # type: ignore[arg-type]
         (lambda: Pattern([], 1), "at least one record"),
         (lambda: Pattern([yes], 1), "give PatternStep"),  # type: ignore[list-item]
         (lambda: Pattern([kind("a"), kind("a")], 1), "two steps are called 'a'"),
