@@ -12,12 +12,6 @@ from sunshower import Records, Stream, average, max_, top
 KEYS = 10_000  # of the side input
 
 
-class Price(NamedTuple):
-    id: int
-    category: int
-    price: int
-
-
 class Offer(NamedTuple):
     """A bid for an open auction."""
 
@@ -46,19 +40,6 @@ class Mean(NamedTuple):
     price: float
 
 
-class Side(NamedTuple):
-    key: int
-    value: str
-
-
-class KeyedBid(NamedTuple):
-    key: int
-    auction: int
-    bidder: int
-    price: int
-    at: int
-
-
 def q3(inputs: Inputs) -> Stream[Any]:
     """Who of three states sells in category 10."""
     auctions = inputs.auctions.filter(is_category_10).project("seller", "id")
@@ -75,7 +56,7 @@ def q4(inputs: Inputs) -> Stream[Any]:
     closing = (
         offers(inputs)
         .group_by("id", "category")
-        .aggregate(max_("price"), fields=Price, name="closing", **inputs.keyed)
+        .aggregate(max_("price", name="price"), name="closing", **inputs.keyed)
     )
     means = closing.group_by("category")
     return means.aggregate(average("price"), name="mean", **inputs.keyed)
@@ -95,10 +76,10 @@ def q9(inputs: Inputs) -> Stream[Any]:
 
 def q13(inputs: Inputs) -> Stream[Any]:
     """All bids with a value from a small table."""
-    values = inputs.topology.spout("values", Records(side_input))
+    values = inputs.topology.spout("values", Records(side_input, fields=("key", "value")))
     table = values.group_by("key").table(broadcast=True)
     names = ["key", "auction", "bidder", "price", "at", "value"]
-    joined = inputs.bids.map(with_key).join(table, fields=names)
+    joined = inputs.bids.map(with_key, fields=names[:-1]).join(table, fields=names)
     return joined.project("auction", "bidder", "price", "at", "value")
 
 
@@ -158,10 +139,10 @@ def is_category_10(auction: Auction) -> bool:
     return auction.category == 10
 
 
-def side_input() -> Iterator[Side]:
+def side_input() -> Iterator[tuple[int, str]]:
     for key in range(KEYS):
-        yield Side(key, f"value {key}")
+        yield key, f"value {key}"
 
 
-def with_key(bid: Bid) -> KeyedBid:
-    return KeyedBid(bid.auction % KEYS, bid.auction, bid.bidder, bid.price, bid.at)
+def with_key(bid: Bid) -> tuple[int, ...]:
+    return bid.auction % KEYS, bid.auction, bid.bidder, bid.price, bid.at

@@ -41,16 +41,6 @@ class Channel(NamedTuple):
     id: str
 
 
-class Directories(NamedTuple):
-    auction: int
-    bidder: int
-    price: int
-    channel: str
-    first: str
-    second: str
-    third: str
-
-
 def q0(inputs: Inputs) -> Stream[Any]:
     """All bids as they are: the cost of the system itself."""
     return inputs.bids.project("auction", "bidder", "price", "at", "extra")
@@ -78,7 +68,8 @@ def q21(inputs: Inputs) -> Stream[Any]:
 
 def q22(inputs: Inputs) -> Stream[Any]:
     """The first three directories of the address of each bid."""
-    return inputs.bids.map(directories)
+    names = ["auction", "bidder", "price", "channel", "first", "second", "third"]
+    return inputs.bids.map(directories, fields=names)
 
 
 def in_euros(bid: Bid) -> Price:
@@ -102,6 +93,5 @@ def with_channel_id(bid: Bid) -> Iterator[Channel]:
         yield Channel(bid.auction, bid.bidder, bid.price, bid.channel, number)
 
 
-def directories(bid: Bid) -> Directories:
-    first, second, third = bid.url.split("/")[3:6]
-    return Directories(bid.auction, bid.bidder, bid.price, bid.channel, first, second, third)
+def directories(bid: Bid) -> tuple[Any, ...]:
+    return bid.auction, bid.bidder, bid.price, bid.channel, *bid.url.split("/")[3:6]

@@ -237,6 +237,61 @@ def q23(events: Sorted) -> Iterator[Row]:
                 yield bid.bidder, bid.price, bid.channel, bid.url, *person[1:6], *auction
 
 
+def of_bidder(events: Sorted) -> Iterator[tuple[Row, list[Bid]]]:
+    yield from grouped(events, lambda bid: bid.auction, lambda bid: bid.bidder).items()
+
+
+def p0(events: Sorted) -> Iterator[Row]:
+    for key, bids in of_bidder(events):
+        start = 0
+        while start < len(bids):
+            end = start + 1
+            while end < len(bids) and bids[end].price < bids[end - 1].price:
+                end += 1
+            rises = end < len(bids) and bids[end].price > bids[end - 1].price
+            if end > start + 1 and rises:
+                yield *key, bids[start].at, bids[end - 1].at, bids[end].at
+                start = end
+            else:
+                start += 1
+
+
+def periods(bids: Sequence[Bid], overlap: bool) -> Iterator[Row]:
+    start = 0
+    while start < len(bids):
+        end, total = start, 0
+        while end < len(bids) and (total + bids[end].price) / (end - start + 1) < 10_000:
+            total += bids[end].price
+            end += 1
+        if is_period := start < end < len(bids):
+            yield bids[start].at, bids[end - 1].at, total // (end - start)
+        start = end + 1 if is_period and not overlap else start + 1
+
+
+def p1(events: Sorted) -> Iterator[Row]:
+    for key, bids in of_bidder(events):
+        yield from ((*key, *period) for period in periods(bids, overlap=False))
+
+
+def p2(events: Sorted) -> Iterator[Row]:
+    for key, bids in of_bidder(events):
+        yield from ((*key, *period) for period in periods(bids, overlap=True))
+
+
+def p3(events: Sorted) -> Iterator[Row]:
+    for key, bids in of_bidder(events):
+        start = 0
+        while start < len(bids):
+            first, end = bids[start], start + 1
+            near = [bid for bid in bids[end:] if bid.at - first.at < 5_000]
+            between = next((n for n, bid in enumerate(near) if bid.price <= first.price - 50), None)
+            if between is not None and near[between].price < first.price - 50:
+                yield *key, near[between].at, first.price - near[between].price
+                start = end + between + 1
+            else:
+                start += 1
+
+
 PLAIN: dict[str, Callable[[Sorted], Iterator[Row]]] = {
-    name: function for name, function in globals().items() if name[0] == "q" and name[1:].isdigit()
+    name: function for name, function in globals().items() if name[0] in "pq" and name[1:].isdigit()
 }
