@@ -97,8 +97,6 @@ def declare(path: str) -> None:
     ordered.match(
         PatternStep("a", lambda word: word.text), within=1, select=first
     )  # wrong: no such field
-    both = words.group_by("word").connect(lines.group_by("text"))
-    both.process(numbered)  # wrong: it reads Word, one stream has Line
     words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
