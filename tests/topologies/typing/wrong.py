@@ -91,12 +91,10 @@ def declare(path: str) -> None:
     words.process(numbered)  # wrong: no group
     ordered = words.group_by("word").in_order("word", late="1")  # wrong: a number
     ordered.process(numbered, event_time="word")  # wrong: a setting of in_order
-    ordered.match(
-        PatternStep("a", either, time=3), within=1, select=first
-    )  # wrong: no such setting
-    ordered.match(
-        PatternStep("a", lambda word: word.text), within=1, select=first
-    )  # wrong: no such field
+    ordered.match(PatternStep("a", either, time=3), within=1, select=first)  # wrong: a setting
+    ordered.match(PatternStep("a", lambda w: w.text), within=1, select=first)  # wrong: a field
+    both = words.group_by("word").connect(lines.group_by("text"))
+    both.process(numbered)  # wrong: it reads Word, one stream has Line
     words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
