@@ -108,10 +108,10 @@ class Limited:
             limit = asyncio.timeout(self._timeout_s)
             try:
                 async with limit:
-                    made = self._function(record)
-                    if isinstance(made, AsyncIterable):
-                        return [one async for one in made]
-                    return await made
+                    result = self._function(record)
+                    if isinstance(result, AsyncIterable):
+                        return [item async for item in result]
+                    return await result
             except TimeoutError as error:
                 if not limit.expired():
                     raise

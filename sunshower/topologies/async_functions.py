@@ -63,8 +63,8 @@ def limits_of(code: Any) -> CallLimits | None:
         function = getattr(type(code), "__call__", None)  # noqa: B004
     if not _is_async(function):
         return None
-    found: CallLimits = getattr(function, "__sunshower_limits__", CallLimits())
-    return found
+    limits: CallLimits = getattr(function, "__sunshower_limits__", CallLimits())
+    return limits
 
 
 def check_call_time(limits: CallLimits, block_max_s: float, where: str) -> None:

@@ -158,12 +158,12 @@ def can_move(component: Component) -> bool:
 
 def upstream(components: Mapping[str, Component], inputs: Iterable[Subscription]) -> list[str]:
     """The ids of all components whose records reach these inputs, in declared order."""
-    found, waiting = set[str](), [read.source for read in inputs]
+    ids, waiting = set[str](), [read.source for read in inputs]
     while waiting:
-        if (id := waiting.pop()) not in found:
-            found.add(id)
+        if (id := waiting.pop()) not in ids:
+            ids.add(id)
             waiting += [read.source for read in components[id].inputs]
-    return [id for id in components if id in found]
+    return [id for id in components if id in ids]
 
 
 @dataclass(frozen=True)
@@ -263,12 +263,12 @@ class Graph:
 
     def downstream(self, source: str) -> set[str]:
         """Return the ids of all components that a record of `source` can reach."""
-        found: set[str] = set()
+        ids: set[str] = set()
         frontier = [source]
         while frontier:
             here = frontier.pop()
             for bolt in self.bolts:
-                if bolt.id not in found and any(s.source == here for s in bolt.inputs):
-                    found.add(bolt.id)
+                if bolt.id not in ids and any(s.source == here for s in bolt.inputs):
+                    ids.add(bolt.id)
                     frontier.append(bolt.id)
-        return found
+        return ids

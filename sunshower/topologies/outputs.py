@@ -77,22 +77,22 @@ def output_streams(
             f"{where}: a batch bolt has its default stream alone; "
             f"drop the others: {', '.join(name for name, _ in others)}"
         )
-    found: dict[str, StreamSpec] = {}
+    specs: dict[str, StreamSpec] = {}
     declared = fields if fields is not None else getattr(code, "emits", None)
     schema = _default_schema(signature.emits, declared, where)
     if schema:
-        found[DEFAULT] = StreamSpec(DEFAULT, schema, isinstance(declared, DirectStream))
+        specs[DEFAULT] = StreamSpec(DEFAULT, schema, isinstance(declared, DirectStream))
     for stream, columns in others:
         place = f"{where}, stream {stream!r}"
         check_id(stream, place)
-        if stream in found or stream == DEFAULT:
+        if stream in specs or stream == DEFAULT:
             raise DuplicateComponent(
                 f"{place}: there is one already; declare the default stream "
                 "with fields= or an annotation, each other one once"
             )
         direct = isinstance(columns, DirectStream)
-        found[stream] = StreamSpec(stream, _schema(columns, place), direct)
-    return found
+        specs[stream] = StreamSpec(stream, _schema(columns, place), direct)
+    return specs
 
 
 def check_id(id: Any, where: str) -> None:

@@ -121,45 +121,47 @@ class Requests(Spout[Any]):
         """Up to `limit` requests to emit: their ids and records."""
         taken: list[tuple[str, Any]] = []
         while self._waiting and len(taken) < limit:
-            if (one := self._open.get(id := self._waiting.popleft())) is not None:
-                one.is_emitted = True
-                taken.append((id, one.record))
+            if (request := self._open.get(id := self._waiting.popleft())) is not None:
+                request.is_emitted = True
+                taken.append((id, request.record))
         return taken
 
     def add(self, id: str, root: int, row: Any) -> None:
         """A row of one attempt at a request. Raises RequestFailed if there are too many."""
-        if (one := self._open.get(id)) is not None:
-            rows = one.rows.setdefault(root, [])
+        if (request := self._open.get(id)) is not None:
+            rows = request.rows.setdefault(root, [])
             if len(rows) >= ROWS_MAX:
                 raise RequestFailed(f"an answer may have {ROWS_MAX:,} rows, and this one has more")
             rows.append(row)
 
     def complete(self, id: str, root: int) -> None:
-        if (one := self._open.pop(id, None)) is not None:
-            one.tell(Reply(one.rows.get(root, [])), one.ends_s)
+        if (request := self._open.pop(id, None)) is not None:
+            request.tell(Reply(request.rows.get(root, [])), request.ends_s)
 
     def goes_on(self, id: str, failure: object) -> bool:
         """An attempt has failed. Returns whether to try again; not if the caller has given up, or
         if `failure`, the last one, is given."""
-        one = self._open.get(id)
-        if one is None or one.ends_s <= self._clock.now():
+        request = self._open.get(id)
+        if request is None or request.ends_s <= self._clock.now():
             return False
-        one.rows.clear()
+        request.rows.clear()
         if failure is None:
             return True
         del self._open[id]
         trace = getattr(failure, "traceback", "").rstrip()
         why = f"a request of {self.name!r} failed: {failure}"
-        one.tell(Reply(error=RequestFailed(f"{why}\n{trace}" if trace else why)), one.ends_s)
+        request.tell(
+            Reply(error=RequestFailed(f"{why}\n{trace}" if trace else why)), request.ends_s
+        )
         return False
 
     def stop(self) -> None:
         """Take no request any more, and refuse those that were not emitted."""
         self.ends = True
         for id in self._waiting:
-            if (one := self._open.pop(id, None)) is not None:
+            if (request := self._open.pop(id, None)) is not None:
                 refusal = RequestRefused(f"{self.name!r} takes no request: its topology ends")
-                one.tell(Reply(error=refusal), one.ends_s)
+                request.tell(Reply(error=refusal), request.ends_s)
         self._waiting.clear()
 
     def figures(self) -> Mapping[str, float]:
@@ -169,7 +171,7 @@ class Requests(Spout[Any]):
         if now < self._look_s and len(self._open) < self.pending_max:
             return
         self._look_s = now + _LOOK_S
-        for id in [id for id, one in self._open.items() if one.ends_s <= now]:
+        for id in [id for id, request in self._open.items() if request.ends_s <= now]:
             del self._open[id]
         if len(self._waiting) > len(self._open):
             self._waiting = deque(id for id in self._waiting if id in self._open)

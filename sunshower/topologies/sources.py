@@ -128,10 +128,10 @@ class Records(Spout[R]):
         self._first, self._step = 0, 1
 
     def __deepcopy__(self, memo: Any) -> Records[R]:
-        made = copy(self)
+        records = copy(self)
         is_code = callable(self.source) or not isinstance(self.source, list | tuple)
-        made.source = deepcopy(self.source, memo) if is_code else copied(self.source)
-        return made
+        records.source = deepcopy(self.source, memo) if is_code else copied(self.source)
+        return records
 
     def open(self, context: Context) -> None:
         """Set this task's share of the records."""
@@ -161,15 +161,15 @@ class Counter(Spout[Number]):
 
 def _matches(pattern: str) -> list[str]:
     """Return the absolute paths that `pattern` names: workers have other working directories."""
-    found = [pattern]  # a name that exists is not a pattern, even with wildcards
+    paths = [pattern]  # a name that exists is not a pattern, even with wildcards
     if not Path(pattern).exists():
-        found = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
-    if not found:
+        paths = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
+    if not paths:
         raise SourceError(
             f"TextFiles: no file matches {pattern!r} in {Path.cwd()}; check the "
             "spelling, or give an absolute path"
         )
-    return [os.path.abspath(path) for path in found]
+    return [os.path.abspath(path) for path in paths]
 
 
 def _open(path: str) -> BufferedReader:

@@ -191,7 +191,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def _merged(self, streams: Sequence[Self]) -> Self:
         inputs = [stream.local_or_shuffle() for stream in streams]
-        most = max(self.topology.component(one.component).parallelism for one in streams)
+        most = max(self.topology.component(stream.component).parallelism for stream in streams)
         id = self.topology.unused_id("merge")
         return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
 
@@ -282,11 +282,11 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
         Raises UnknownStream, or RecordMismatch if they are not.
         """
-        found = Stream[Any](self.topology, self.component, id)
-        schema = found.spec.schema
+        other = Stream[Any](self.topology, self.component, id)
+        schema = other.spec.schema
         if type is not None and schema.type is not type:
-            raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
-        return found
+            raise RecordMismatch(f"{other}: its records are {schema.name}, not {name_of(type)}")
+        return other
 
     def shuffle(self) -> Grouped[R_co]:
         """For bolts without a state: each task sees a part of every key. For one that keeps a state

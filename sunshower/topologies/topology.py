@@ -352,9 +352,9 @@ class Topology:
     def component(self, id: str) -> Component:
         """Return the component declared under `id`. Raises UnknownComponent, which lists all."""
         if not isinstance(id, str) or id not in self._components:
-            there = ", ".join(self._components) or "none yet"
+            names = ", ".join(self._components) or "none yet"
             raise UnknownComponent(
-                f"topology {self.id!r}: there is no component {id!r}; its components are: {there}"
+                f"topology {self.id!r}: there is no component {id!r}; its components are: {names}"
             )
         return self._components[id]
 

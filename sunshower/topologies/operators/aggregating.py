@@ -50,12 +50,12 @@ def result_rows(
     """The records of groups: (fields of the group, what each aggregator emits). If aggregators emit
     several rows, every combination of them is a record. Storm:
     org.apache.storm.trident.operation.impl.ChainedAggregatorImpl."""
-    made = []
+    rows = []
     for key in tables[0]:
         parts = [a.rows(table[key]) for a, table in zip(aggregators, tables, strict=True)]
         first = values_of_key(key, width)
-        made += [sum(several, first) for several in product(*parts)]
-    return schema.make(made)
+        rows += [sum(several, first) for several in product(*parts)]
+    return schema.make(rows)
 
 
 # ---- aggregating ---------------------------------------------------------------------------------

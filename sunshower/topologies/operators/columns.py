@@ -76,7 +76,7 @@ class FilterColumns(Operator):
         try:
             emit(table.filter(self.expression))
         except (pa.ArrowException, NotImplementedError) as error:
-            kinds = ", ".join(f"{one.name}: {one.type}" for one in table.schema)
+            kinds = ", ".join(f"{column.name}: {column.type}" for column in table.schema)
             raise BadEmit(
                 f"filter({self.expression}) cannot be computed on columns of these types ({kinds}):"
                 f" {error}"
@@ -144,15 +144,15 @@ class CombineColumns(Combine):
                     shapes[-1].append(len(addends))
             for key, field in zip(keys, self.by, strict=True):
                 columns[key] = _decoded(table[field])
-            made = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
+            totals = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
         except pa.ArrowNotImplementedError:  # keys of a type that Arrow cannot group by
             return None
-        results = iter(made.columns[len(keys) :])
+        results = iter(totals.columns[len(keys) :])
         values = [
             _packed([_packed([next(results) for _ in range(width)], _ADDEND) for width in shape])
             for shape in shapes
         ]
-        groups = made.columns[: len(keys)]
+        groups = totals.columns[: len(keys)]
         return pa.table([*groups, _packed(values)], names=[*self.by, "value-0"])
 
 
@@ -178,8 +178,8 @@ def check_expression(stream: Any, expression: Any, where: str) -> None:
         pa.table([pa.nulls(0)] * len(schema.fields), names=schema.fields).filter(expression)
     except pa.ArrowInvalid as error:
         # For a field of a struct, what is missing is the field of a column whose type is not known.
-        if found := _NO_MATCH.search(str(error)):
-            schema.check_field(found[found.lastindex or 0], where)
+        if match := _NO_MATCH.search(str(error)):
+            schema.check_field(match[match.lastindex or 0], where)
     except pa.ArrowException:
         pass
 

@@ -104,14 +104,14 @@ class OperatorBolt(Bolt[Any, Any]):
     @property
     def maker(self) -> Any:
         """What has made the rows of `expand`: a function, or an operator without one."""
-        steps = [one for one in self.steps if one.makes is not None] or self.steps
+        steps = [step for step in self.steps if step.makes is not None] or self.steps
         return getattr(steps[-1], "function", steps[-1]) if steps else self
 
     @property
     def call_limits(self) -> list[CallLimits | None]:
         """Those of its functions; None: it is no async one."""
-        calls = (getattr(one, "inner", one) for one in self.operators)  # of OfUpdates
-        return [one.limits for one in calls if isinstance(one, FunctionOperator)]
+        calls = (getattr(step, "inner", step) for step in self.operators)  # of OfUpdates
+        return [operator.limits for operator in calls if isinstance(operator, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:
@@ -119,8 +119,8 @@ class OperatorBolt(Bolt[Any, Any]):
 
             self.calls = AsyncCalls(context.clock)
             self._cleanups.callback(self.calls.close)
-        for one in self._async:
-            one.calls = self.calls
+        for step in self._async:
+            step.calls = self.calls
         try:
             for operator in self.operators:
                 operator.prepare(context)
@@ -231,13 +231,15 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def result(self) -> Any:
         """What the last aggregator of this stage has in memory: key → value."""
-        found = (_call(operator, "result") for operator in reversed(self.operators))
-        return next((result for result in found if result is not None), None)
+        results = (_call(operator, "result") for operator in reversed(self.operators))
+        return next((result for result in results if result is not None), None)
 
     @property
     def keyed(self) -> Keyed | None:
         """The last operator of this stage that has a value for each key; None if none has."""
-        return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
+        return next(
+            (operator for operator in reversed(self.operators) if isinstance(operator, Keyed)), None
+        )
 
     def __sunshower_state_entries__(self) -> int | None:
         return entries_of(self.operators)
@@ -257,11 +259,11 @@ class OperatorBolt(Bolt[Any, Any]):
         already."""
         operator, last = self._runs[node]
         if len(rows) or batch is not None:
-            made: list[Rows] = []
+            outcomes: list[Rows] = []
             batch = operator.start(_BATCH) if batch is None else batch
-            operator.process(batch, 0, rows, made.append)
-            operator.finish(batch, _BATCH, made.append)
-            self._pass_on(last, _joined(made), outputs)
+            operator.process(batch, 0, rows, outcomes.append)
+            operator.finish(batch, _BATCH, outcomes.append)
+            self._pass_on(last, _joined(outcomes), outputs)
 
     def _pass_on(self, emitter: int, rows: Rows, outputs: dict[str, Rows]) -> None:
         """Give the rows that a node emits to its readers, and to `outputs`."""
@@ -320,29 +322,29 @@ def _async_function(
 
     async def run(record: Any) -> list[Any]:
         number, passed = next(numbers), 0
-        made: list[Any] = [record]
+        records: list[Any] = [record]
         try:
             for index, (plain, step) in enumerate(parts):
                 if turns and index:
                     await turns[index - 1].wait(number)
                 if plain:
-                    made = [row for before in made for row in plain(before)]
+                    records = [row for before in records for row in plain(before)]
                 calls: list[Awaitable[Any]] = []
                 if step is not None:
-                    calls += map(step.expand_async, made)
+                    calls += map(step.expand_async, records)
                 if len(calls) > 1 or (plain and not index):  # else it begins below, at once
                     calls = begin_all(calls)
                 if turns and index:
                     passed = index
                     turns[index - 1].leave(number)
                 if step is not None:
-                    made = [row for rows in await all_of(calls) for row in rows]
+                    records = [row for rows in await all_of(calls) for row in rows]
                     if step.makes is not None:
-                        check_rows(made, step.makes, step.function)
+                        check_rows(records, step.makes, step.function)
         finally:
             for turn in turns[passed:]:
                 turn.leave(number)
-        return made
+        return records
 
     return run
 
@@ -363,5 +365,5 @@ def _parts(
 
 
 def _call(operator: Operator, method: str, *arguments: Any) -> Any:
-    found = getattr(operator, method, None)
-    return found(*arguments) if callable(found) else None
+    function = getattr(operator, method, None)
+    return function(*arguments) if callable(function) else None

@@ -79,7 +79,7 @@ def _call(kind: Literal["let", "if", "do"], step: Any, row: str, name: _Name) ->
 
 
 def _number_branch(step: Any, row: str, name: _Name) -> list[_Part]:
-    calls = [f"{name(one.function, code_name(one.function))}({row})" for one in step.filters]
+    calls = [f"{name(test.function, code_name(test.function))}({row})" for test in step.filters]
     numbers = "".join(f"{number} if {call} else " for number, call in enumerate(calls))
     return [_Part("let", f"({numbers}{len(calls)}, {row})")]
 
@@ -268,12 +268,12 @@ def _expanded(step: RowOperator, rows: Iterable[Any], *, checks: bool) -> Iterat
     schema = step.makes if checks else None
     kind, width = (None, None) if schema is None else (schema.type, len(schema.fields))
     for row in rows:
-        for made in step.expand(row):
+        for record in step.expand(row):
             if schema is not None and (
-                type(made) is not kind or (kind is tuple and len(made) != width)
+                type(record) is not kind or (kind is tuple and len(record) != width)
             ):
-                check_rows([made], schema, getattr(step, "function", step))
-            yield made
+                check_rows([record], schema, getattr(step, "function", step))
+            yield record
 
 
 # ---- the rows of a batch -------------------------------------------------------------------------

@@ -166,10 +166,10 @@ def keyed_schema(
 
 def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: str) -> Schema | None:
     """The records that an updater emits; None if it emits none."""
-    made = record_type(emits, where)
-    if fields is None and made in (NoneType, Any):
+    emitted = record_type(emits, where)
+    if fields is None and emitted in (NoneType, Any):
         return None
-    return _made(made, updater, fields, where, "drop fields=")
+    return _made(emitted, updater, fields, where, "drop fields=")
 
 
 def declared_schema(
@@ -244,8 +244,8 @@ def joined_keys(
     for (schema, _), names in ((left, ours), (right, theirs)):
         for name in names:
             schema.check_field(name, where)
-    for one, other in zip(ours, theirs, strict=True):
-        check_equatable((left[0], one), (right[0], other), where)
+    for own, other in zip(ours, theirs, strict=True):
+        check_equatable((left[0], own), (right[0], other), where)
     return ours, theirs
 
 
@@ -360,24 +360,24 @@ def bound_aggregators(
 ) -> tuple[tuple[Any, ...], Schema]:
     """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
     and `more` (name → type), and what each aggregator emits. Raises TopologyError."""
-    for one in given:
-        if not isinstance(one, AnyAggregator):
-            hint = f"{one.__name__}()" if isinstance(one, type) else "count()"
+    for aggregator in given:
+        if not isinstance(aggregator, AnyAggregator):
+            hint = f"{aggregator.__name__}()" if isinstance(aggregator, type) else "count()"
             raise TopologyError(
-                f"{where}: {name_of(one)} is no aggregator; give an instance of a "
+                f"{where}: {name_of(aggregator)} is no aggregator; give an instance of a "
                 f"CombinerAggregator, ReducerAggregator or Aggregator, as in {hint}"
             )
     if not given:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
-    for one in given:
-        if (predicate := predicate_of(one)) is not None:
-            check_choice(predicate, schema, f"{where}: {type(one).__name__}(where=…)")
-    bound = tuple(of_chosen(one.bind(schema, where)) for one in given)
-    emitted = [name for one in bound for name in one.emits]
+    for aggregator in given:
+        if (predicate := predicate_of(aggregator)) is not None:
+            check_choice(predicate, schema, f"{where}: {type(aggregator).__name__}(where=…)")
+    bound = tuple(of_chosen(aggregator.bind(schema, where)) for aggregator in given)
+    emitted = [name for aggregator in bound for name in aggregator.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:
         raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")
     kinds = [*map(schema.kind, by), *more.values()]
-    kinds += [kind for one in bound for kind in one.kinds(schema)]
+    kinds += [kind for aggregator in bound for kind in aggregator.kinds(schema)]
     return bound, declared_schema([*by, *more, *emitted], kinds, by, fields, where)
 
 

@@ -87,11 +87,11 @@ class StageRows(Generic[B]):
 
     def derivation(self) -> Iterator[StageRows[B]]:
         """These rows, and all that they are made of."""
-        found: dict[StageRows[B], None] = {}
+        seen: dict[StageRows[B], None] = {}
         frontier = [self]
         while frontier:
-            if (rows := frontier.pop()) not in found:
-                found[rows] = None
+            if (rows := frontier.pop()) not in seen:
+                seen[rows] = None
                 frontier += rows.origins
                 yield rows
 
@@ -334,14 +334,14 @@ class RecordStage(StageBuilder):
     def _check_calls(self, bolt: OperatorBolt) -> None:
         """Raise TopologyError for calls without order which the stage would make for all rows of a
         batch, or whose failure would find a state changed."""
-        for one in self.input.operators():
-            if not isinstance(one, RowFunction) or one.ordered:
+        for operator in self.input.operators():
+            if not isinstance(operator, RowFunction) or operator.ordered:
                 continue
-            if bolt.keeps_state or one not in bolt.steps:
+            if bolt.keeps_state or operator not in bolt.steps:
                 raise TopologyError(
-                    f"stage {self.id!r}: {code_name(one.function)} is asynchronous(ordered=False), "
-                    "so it is the first function of a stage that nothing else reads, or follows "
-                    'plain functions: put .local_or_shuffle().stage("calls") before it'
+                    f"stage {self.id!r}: {code_name(operator.function)} is "
+                    "asynchronous(ordered=False), so it is the first function of a stage that nothing "
+                    'else reads, or follows plain functions: put .local_or_shuffle().stage("calls") before it'
                 )
 
 
@@ -350,9 +350,9 @@ def check_call_times(graph: Graph) -> None:
     for bolt in graph.bolts:
         code, where = bolt.implementation, f"topology {graph.id!r}, bolt {bolt.id!r}"
         limits = code.call_limits if isinstance(code, OperatorBolt) else [limits_of(code)]
-        for one in limits:
-            if one is not None and one.ordered:
-                check_call_time(one, graph.config.block_max_s, where)
+        for limit in limits:
+            if limit is not None and limit.ordered:
+                check_call_time(limit, graph.config.block_max_s, where)
 
 
 # ---- totals stage --------------------------------------------------------------------------------
@@ -400,13 +400,13 @@ def totals_of(
     """Declare the totals of a stream, grouped by the fields `by`. Raises TopologyError."""
     where = location(stream, by, "aggregate")
     given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
-    one = single(given, by, settings.get("parallelism", 1), where)
-    id = free_id(stream.topology, settings, "-".join(one.emits), where)
+    aggregator = single(given, by, settings.get("parallelism", 1), where)
+    id = free_id(stream.topology, settings, "-".join(aggregator.emits), where)
     if (lineage := stream.lineage) is not None:
         check_replaces(lineage, where)
-        return _updated_totals(stream, by, one, out, id, settings, where)
+        return _updated_totals(stream, by, aggregator, out, id, settings, where)
     slot = StateSlot(settings.get("state"), id, where)
-    combine, operator = totals_operators(slot, stream.schema, by, one, out)
+    combine, operator = totals_operators(slot, stream.schema, by, aggregator, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
     rows = grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
     rows.lineage = totals_lineage(by)
@@ -416,7 +416,7 @@ def totals_of(
 def _updated_totals(
     stream: AnyStream,
     by: Sequence[str],
-    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    aggregator: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     out: Schema,
     id: str,
     settings: TotalsSettings,
@@ -427,7 +427,7 @@ def _updated_totals(
     assert lineage is not None
     stream.topology.check_new(id, settings.get("parallelism", 1), where)
     slot = StateSlot(settings.get("state"), id, where, moved_origins)
-    combiner, divide = updated_operators(stream.schema, by, one, lineage)
+    combiner, divide = updated_operators(stream.schema, by, aggregator, lineage)
     stream.need_updates()
     if divide.places is not None:
         parts = stream.then("parts", divide, divide.out)
@@ -437,9 +437,9 @@ def _updated_totals(
         parts, groups = (pairs.then("parts", TakeBranch(n), divide.out) for n in (0, 1))
         inputs = [parts.fields("key"), groups.all()]
     rows = begin_stage(stream.topology, id, inputs, settings)
-    made = rows.then(UpdatedTotals(slot, len(by), combiner, out), out)
-    made.lineage = totals_lineage(by)
-    return made
+    totals = rows.then(UpdatedTotals(slot, len(by), combiner, out), out)
+    totals.lineage = totals_lineage(by)
+    return totals
 
 
 def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:

@@ -53,9 +53,9 @@ class StateShape:
     def differences(self, other: StateShape) -> list[str]:
         """What differs, so that the values of this one are not those of the `other`, later one."""
         pairs = zip(COMPARED, self.compared, other.compared, strict=True)
-        found = [name for name, ours, theirs in pairs if ours != theirs]
-        if self.values is None or found:
-            return found
+        names = [name for name, ours, theirs in pairs if ours != theirs]
+        if self.values is None or names:
+            return names
         return other.different_records(self.values.shapes())
 
     def different_records(self, stored: Mapping[str, list[str]]) -> list[str]:
@@ -83,26 +83,26 @@ def states_of(component: Component) -> dict[str, StateShape]:
     )
     if component.store is not None:
         return {component.store.name: _of_store(component.store, keys, "a bolt")}
-    found: dict[str, StateShape] = {}
+    shapes: dict[str, StateShape] = {}
     if hasattr(code, "__sunshower_batches__"):
         return _of_batches(getattr(code, "operators", ()))
-    for one in code.operators if isinstance(code, OperatorBolt) else ():
-        if hasattr(one, "snapshot"):
-            by = (keys, tuple(getattr(one, "by", ())))
-            own = getattr(one, "declared", None) or {
-                name: value for name, value in vars(one).items() if name not in _CODE
+    for step in code.operators if isinstance(code, OperatorBolt) else ():
+        if hasattr(step, "snapshot"):
+            by = (keys, tuple(getattr(step, "by", ())))
+            own = getattr(step, "declared", None) or {
+                name: value for name, value in vars(step).items() if name not in _CODE
             }
-            if isinstance(one, KeyedProcess):  # all else belongs to its function
-                declared = getattr(one, "declared", None) or {}
-                own = {"has_timers": getattr(one, "has_timers", None), **declared}
-                if one.kind is not KeyState:
-                    own["kind"] = one.kind
-            operator = type(one).__name__, shape_of(own)
-            if (store := getattr(one, "store", None)) is not None:
-                found[store.name] = _of_store(store, by, operator)
+            if isinstance(step, KeyedProcess):  # all else belongs to its function
+                declared = getattr(step, "declared", None) or {}
+                own = {"has_timers": getattr(step, "has_timers", None), **declared}
+                if step.kind is not KeyState:
+                    own["kind"] = step.kind
+            operator = type(step).__name__, shape_of(own)
+            if (store := getattr(step, "store", None)) is not None:
+                shapes[store.name] = _of_store(store, by, operator)
             else:
-                found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator)
-    return found
+                shapes[step.slot.name] = StateShape(shape_of(step.slot.factory), by, operator)
+    return shapes
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

@@ -240,20 +240,20 @@ class ValuesVersion:
     ) -> None:
         self.values, self.version, self._migrate, self._where = values, version, migrate, where
 
-    def about(self, found: Any = None) -> dict[str, Any]:
+    def about(self, stored: Any = None) -> dict[str, Any]:
         """What is stored of them, after `found`, which `migrated` has accepted."""
         about = {"version": self.version, "records": self.values.shapes()}
-        is_same = found is not None and found["version"] == self.version
-        former = self.values.former(found["records"] if is_same else {})
+        is_same = stored is not None and stored["version"] == self.version
+        former = self.values.former(stored["records"] if is_same else {})
         return {**about, "renamed": former} if former else about
 
-    def learn(self, found: Any) -> None:
+    def learn(self, stored: Any) -> None:
         """Note how fields were called in a part of which `found` is stored."""
-        if found is None or found["version"] != self.version:
+        if stored is None or stored["version"] != self.version:
             return
-        self.values.learn(found.get("renamed", {}))
-        if not self.values.changed(found["records"]):
-            self.values.learn(self.about(found).get("renamed", {}))
+        self.values.learn(stored.get("renamed", {}))
+        if not self.values.changed(stored["records"]):
+            self.values.learn(self.about(stored).get("renamed", {}))
 
     def migrated(
         self, about: Any, items: Callable[[], Iterable[tuple[Key, Any]]]
@@ -294,8 +294,10 @@ class ValuesVersion:
                 if key[0] == ENTRY or (head is not None and "(list)" in head):
                     changes[key] = [*plain[:-1], self._made_anew(found, plain[-1])]
             elif not is_own(key) and key not in heads:
-                made = self._made_anew(found, plain)
-                changes[key] = made if at is None or made is None else stamped(made, at)
+                value_now = self._made_anew(found, plain)
+                changes[key] = (
+                    value_now if at is None or value_now is None else stamped(value_now, at)
+                )
         return changes
 
     def _made_anew(self, version: int, plain: Any) -> Any:

@@ -186,22 +186,22 @@ def joined(parts: Sequence[FoundPart], *, has_panes: bool) -> dict[Key, Any]:
     """
     times = [part.beside.get((TIME,), -inf) for part in parts]
     latest = max(times, default=-inf)
-    found: dict[Key, Any] = {}
+    values: dict[Key, Any] = {}
     if latest > -inf:
-        found[(TIME,)] = latest
+        values[(TIME,)] = latest
     for part, time in zip(parts, times, strict=True):
         for key, value in part.beside.items() if part.is_heir else ():
             if type(key) is tuple and key[0] == OWED:
-                _, _, rows = found.get((OWED, _NOBODY), (0, 0, []))
-                found[OWED, _NOBODY] = [_NOBODY, 0, [*rows, *value[2]]]
+                _, _, rows = values.get((OWED, _NOBODY), (0, 0, []))
+                values[OWED, _NOBODY] = [_NOBODY, 0, [*rows, *value[2]]]
             elif not is_own(key):
-                found[key] = [*found.get(key, ()), *value]
+                values[key] = [*values.get(key, ()), *value]
         if has_panes and time < latest:
             keys = [key for key, _ in part.items()]
             groups = {key[1]: None for key in keys if type(key) is tuple and not is_own(key)}
             known = {key[1] for key in keys if type(key) is tuple and key[0] == BEHIND}
-            found |= {(BEHIND, group): time for group in groups if group not in known}
-    return found
+            values |= {(BEHIND, group): time for group in groups if group not in known}
+    return values
 
 
 # ---- state entries -------------------------------------------------------------------------------
@@ -210,7 +210,10 @@ def joined(parts: Sequence[FoundPart], *, has_panes: bool) -> dict[Key, Any]:
 def entries_of(operators: Iterable[Any]) -> int | None:
     """The sum over the states of operators, a shared one once. None if they have none that is open,
     or one of them does not know it. Raises what reading a store raises."""
-    states = (getattr(one, "slot", None) or getattr(one, "store", None) for one in operators)
+    states = (
+        getattr(operator, "slot", None) or getattr(operator, "store", None)
+        for operator in operators
+    )
     unique = {id(state): state for state in states if state is not None}
     counts = [count_of(state) for state in unique.values()]
     known = [count for count in counts if count is not None]
@@ -220,5 +223,5 @@ def entries_of(operators: Iterable[Any]) -> int | None:
 def count_of(state: Any) -> int | None:
     """The entries of a state; None for one that is not open, or does not know it."""
     count = getattr(state, "entry_count", None)
-    found: int | None = count() if callable(count) else None
-    return found
+    entries: int | None = count() if callable(count) else None
+    return entries

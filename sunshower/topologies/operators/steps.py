@@ -79,9 +79,9 @@ class FunctionOperator(Operator):
             self.calls.close()
 
     def __deepcopy__(self, memo: Any) -> Self:
-        made = copy(self)
-        made.function = own_copy(self.function, "a step of a stream")
-        return made
+        copied_step = copy(self)
+        copied_step.function = own_copy(self.function, "a step of a stream")
+        return copied_step
 
 
 class RowOperator(Operator):
@@ -142,8 +142,8 @@ class EachRow(RowFunction):
             emit(made)
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
-        made: Iterable[Any] = result or ()
-        return made
+        several: Iterable[Any] = result or ()
+        return several
 
 
 class Map(RowFunction):
@@ -202,17 +202,17 @@ class NumberBranch(RowOperator):
 
     def prepare(self, context: Context) -> None:
         with ExitStack() as prepared:
-            for one in self.filters:
-                one.prepare(context)
-                prepared.callback(one.cleanup)
+            for test in self.filters:
+                test.prepare(context)
+                prepared.callback(test.cleanup)
             self._prepared = prepared.pop_all()
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit([pair for row in rows for pair in self.expand(row)])
 
     def expand(self, row: Any) -> Iterable[Any]:
-        for number, one in enumerate(self.filters):
-            if one.function(row):
+        for number, test in enumerate(self.filters):
+            if test.function(row):
                 return ((number, row),)
         return ((len(self.filters), row),)
 
@@ -272,9 +272,9 @@ class EachTable(FunctionOperator):
         """The table that the function makes; None if it has no rows."""
         import pyarrow as pa
 
-        made = self.function(self.reads.table(rows))
+        result = self.function(self.reads.table(rows))
         # The other field of Derived, the origin of its rows, matters only to tuple trees.
-        table = getattr(made, "rows", made)
+        table = getattr(result, "rows", result)
         if table is None:
             return None
         if not isinstance(table, pa.Table) or tuple(table.column_names) != self.schema.fields:

@@ -64,13 +64,13 @@ class Persist(Gathering):
         slot, state = self.slot, self.slot.state
         try:
             slot.begin_commit(attempt)
-            made = self.write(state, batch, attempt) if batch else ()
+            records = self.write(state, batch, attempt) if batch else ()
             slot.commit(attempt)
         except BaseException:
             state.abort()
             raise
-        if made:
-            emit(made)
+        if records:
+            emit(records)
 
     def cleanup(self) -> None:
         self.slot.close()
@@ -82,7 +82,7 @@ class Persist(Gathering):
         if not self.emits_updates:
             return records
         name, number = self.slot.name, self.slot.number(attempt)
-        return [((name, key), number, [one]) for key, one in zip(keys, records, strict=True)]
+        return [((name, key), number, [record]) for key, record in zip(keys, records, strict=True)]
 
 
 class PersistCombined(Persist):
@@ -203,8 +203,8 @@ class CombinedTotals(_InMemory, PersistCombined):
         return self.out.fields[: self.width]
 
     def shown(self, value: Any) -> Any:
-        found, names = self.combiner.result(value), self.combiner.emits
-        return found if len(names) == 1 else dict(zip(names, found, strict=True))
+        result, names = self.combiner.result(value), self.combiner.emits
+        return result if len(names) == 1 else dict(zip(names, result, strict=True))
 
     def result(self) -> Any:
         values, result = self._values, self.combiner.result
@@ -236,14 +236,16 @@ def totals_operators(
     slot: StateSlot,
     schema: Schema,
     by: Sequence[str],
-    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    aggregator: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     out: Schema,
 ) -> tuple[Combine | None, Operator]:
     """What combines records of `schema` in their task, if it can, and what keeps the totals."""
-    if isinstance(one, CombinerAggregator):
-        parts = one.combiners if isinstance(one, Several) else (one,)
-        return CombineColumns(schema, by, one, parts), CombinedTotals(slot, len(by), one, out)
-    return None, ReducedTotals(slot, schema, by, one, out)
+    if isinstance(aggregator, CombinerAggregator):
+        parts = aggregator.combiners if isinstance(aggregator, Several) else (aggregator,)
+        return CombineColumns(schema, by, aggregator, parts), CombinedTotals(
+            slot, len(by), aggregator, out
+        )
+    return None, ReducedTotals(slot, schema, by, aggregator, out)
 
 
 class Several(CombinerAggregator[Any, list[Any]]):
@@ -254,18 +256,18 @@ class Several(CombinerAggregator[Any, list[Any]]):
         self.fields = tuple(name for one in combiners for name in one.emits)  # type: ignore[misc]
 
     def init(self, record: Any) -> list[Any]:
-        return [one.init(record) for one in self.combiners]
+        return [combiner.init(record) for combiner in self.combiners]
 
     def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
         pairs = zip(self.combiners, first, second, strict=True)
-        return [one.combine(value, other) for one, value, other in pairs]
+        return [combiner.combine(value, other) for combiner, value, other in pairs]
 
     def zero(self) -> list[Any]:
-        return [one.zero() for one in self.combiners]
+        return [combiner.zero() for combiner in self.combiners]
 
     def result(self, value: list[Any]) -> tuple[Any, ...]:
         pairs = zip(self.combiners, value, strict=True)
-        return tuple(one.result(own) for one, own in pairs)
+        return tuple(combiner.result(own) for combiner, own in pairs)
 
 
 def single(
@@ -273,7 +275,7 @@ def single(
 ) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
     """The aggregators as one. Raises TopologyError if they cannot be."""
     check_one_task(by, parallelism, where)
-    combiners = [one for one in given if isinstance(one, CombinerAggregator)]
+    combiners = [aggregator for aggregator in given if isinstance(aggregator, CombinerAggregator)]
     if len(combiners) == len(given) > 1:
         return Several(combiners)
     if len(given) == 1 and isinstance(given[0], CombinerAggregator | ReducerAggregator):

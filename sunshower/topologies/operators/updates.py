@@ -100,8 +100,8 @@ class Lineage:
 
     def keys_places(self, by: Sequence[str]) -> list[int] | None:
         """The places in the key of the values of the fields `by`; None: they may change."""
-        found = [None if self.blocked else self.places.get(name) for name in by]
-        return None if None in found else [place for place in found if place is not None]
+        places = [None if self.blocked else self.places.get(name) for name in by]
+        return None if None in places else [place for place in places if place is not None]
 
 
 def totals_lineage(by: Sequence[str]) -> Lineage:
@@ -111,15 +111,15 @@ def totals_lineage(by: Sequence[str]) -> Lineage:
 
 def merged_lineage(lineages: Sequence[Lineage | None]) -> Lineage | None:
     """The lineage of merged streams."""
-    known = [one for one in lineages if one is not None]
+    known = [lineage for lineage in lineages if lineage is not None]
     if not known:
         return None
-    blocked = next((one.blocked for one in known if one.blocked), "")
+    blocked = next((lineage.blocked for lineage in known if lineage.blocked), "")
     if len(known) < len(lineages):
         blocked = "a merge with a stream of other records"
     first = known[0]
-    same = set.intersection(*({*one.places.items()} for one in known))
-    if any(one.width != first.width for one in known):
+    same = set.intersection(*({*lineage.places.items()} for lineage in known))
+    if any(lineage.width != first.width for lineage in known):
         same = set()
     return Lineage(first.width, dict(same), blocked, first.of)
 
@@ -196,31 +196,31 @@ class OfUpdates(RowOperator):
             emit([(origin, n, self._of_tables(rows)) for origin, n, rows in updates])
 
     def expand(self, update: Any) -> Iterable[Any]:
-        made: list[Any] = []
-        self.process(None, 0, [update], made.extend)
-        return made
+        records: list[Any] = []
+        self.process(None, 0, [update], records.extend)
+        return records
 
     def _of_tables(self, rows: Sequence[Any]) -> list[Any]:
         """What a function of tables makes of some rows."""
         parts: list[Any] = []
         if len(rows):
             self.inner.process(self.inner.start(_BATCH), 0, rows, parts.append)
-        tables = (self.schema.rows_of_table(one) if is_table(one) else one for one in parts)
+        tables = (self.schema.rows_of_table(part) if is_table(part) else part for part in parts)
         return [row for table in tables for row in table]
 
     def _parts(self, inner: RowOperator, rows: Sequence[Any]) -> list[list[Any]]:
         """What the operator makes of each row. The calls of an async function run together."""
         if isinstance(inner, RowFunction) and inner.calls is not None:
-            made = []
+            parts = []
             for several, error in inner.calls.run(inner.expand_async, rows):
                 if error is not None:
                     raise error
-                made.append([*several])
+                parts.append([*several])
         else:
-            made = [[*inner.expand(row)] for row in rows]
+            parts = [[*inner.expand(row)] for row in rows]
         if inner.makes is not None:
-            check_rows([*chain(*made)], inner.makes, getattr(inner, "function", inner))
-        return made
+            check_rows([*chain(*parts)], inner.makes, getattr(inner, "function", inner))
+        return parts
 
 
 def of_updates(operator: Operator, schema: Schema, *, shows: bool) -> Operator:
@@ -327,11 +327,13 @@ class AllRows(CombinerAggregator[Any, list[Any]]):
 def updated_operators(
     schema: Schema,
     by: Sequence[str],
-    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    aggregator: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     lineage: Lineage,
 ) -> tuple[CombinerAggregator[Any, Any], PartsOfUpdates]:
     """The aggregator as a combiner, and what makes parts of updates of records of `schema`."""
-    combiner = one if isinstance(one, CombinerAggregator) else AllRows(one, schema)
+    combiner = (
+        aggregator if isinstance(aggregator, CombinerAggregator) else AllRows(aggregator, schema)
+    )
     return combiner, PartsOfUpdates(schema, by, combiner, lineage)
 
 
@@ -532,7 +534,7 @@ def _without_enums(key: Any) -> Any:
 def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
     """What a new task has of the origins in other tasks: those with slots in its own groups, or
     that have left them with their last update."""
-    found: dict[Key, Any] = {}
+    origins: dict[Key, Any] = {}
     for part in parts:
         for name, value in part.beside.items():
             if type(name) is not tuple or name[0] != ORIGIN:
@@ -541,7 +543,7 @@ def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
             own = [pair for pair in slots if part.gets(key_of(pair[0]))]
             gone = [group for group in left if part.gets(key_of(group))]
             if own or gone:
-                last, others, before = found.get(name, (number, [], []))
+                last, others, before = origins.get(name, (number, [], []))
                 latest = [*(before if last >= number else ()), *(gone if number >= last else ())]
-                found[name] = [max(last, number), [*others, *own], latest]
-    return found
+                origins[name] = [max(last, number), [*others, *own], latest]
+    return origins

@@ -127,9 +127,9 @@ def plain(value: Any) -> Any:
     have, such as one with nanoseconds."""
     if type(value).__module__ != "numpy" or not hasattr(value, "tolist"):
         return value
-    made = value.tolist()
-    if type(made) is not int or value.dtype.kind not in "mM":
-        return made
+    number = value.tolist()
+    if type(number) is not int or value.dtype.kind not in "mM":
+        return number
     if value.dtype.str[1:] != "m8" and "[ns]" in value.dtype.str:
         rounded = value.astype(value.dtype.str.replace("[ns]", "[us]"))
         if rounded == value:
@@ -293,10 +293,10 @@ def _numbers(values: Sequence[Any], where: str) -> Sum:
         return _with_whole(floats, whole)
     if not exact.is_finite():
         return _floats([*floats, float(exact)])
-    made = _floats(floats)
-    if isinstance(made, list):
-        return [*made, exact]
-    return [made, exact] if math.isfinite(made) else made
+    total = _floats(floats)
+    if isinstance(total, list):
+        return [*total, exact]
+    return [total, exact] if math.isfinite(total) else total
 
 
 def add(first: Sum, second: Sum, where: str) -> Sum:
@@ -323,24 +323,24 @@ def _plus(first: Any, value: float) -> Any:
     sum of two floats. Knuth's theorem B (TAOCP, volume 2, 4.2.2) written out costs a third of
     `math.fsum` with the list that it needs."""
     if type(first) is float:
-        made = first + value
-        back = made - first
-        rest = (first - (made - back)) + (value - back)
+        total = first + value
+        back = total - first
+        rest = (first - (total - back)) + (value - back)
         if rest == 0.0:
-            return made
-        return [made, rest] if rest - rest == 0.0 else None
+            return total
+        return [total, rest] if rest - rest == 0.0 else None
     if type(first) is not list or len(first) != 2 or type(first[1]) is not float:
         return None
     high, low = first
-    made = high + value
-    back = made - high
-    rest = (high - (made - back)) + (value - back)
+    total = high + value
+    back = total - high
+    rest = (high - (total - back)) + (value - back)
     small = low + rest
     back = small - low
     if (low - (small - back)) + (rest - back) != 0.0:
         return None
-    large = made + small
-    rest = small - (large - made)  # |made| >= |small|, or made is 0
+    large = total + small
+    rest = small - (large - total)  # |total| >= |small|, or total is 0
     if rest == 0.0:
         return large
     return [large, rest] if rest - rest == 0.0 else None
@@ -353,9 +353,9 @@ def _plus_pair(first: list[Any], second: list[Any]) -> Any:
     (high, low), (other, rest) = first, second
     if type(low) is not float or type(rest) is not float:
         return None
-    made = high + other
-    back = made - high
-    middle = (high - (made - back)) + (other - back)
+    total = high + other
+    back = total - high
+    middle = (high - (total - back)) + (other - back)
     small = low + rest
     back = small - low
     least = (low - (small - back)) + (rest - back)
@@ -363,9 +363,9 @@ def _plus_pair(first: list[Any], second: list[Any]) -> Any:
     back = both - middle
     if least != 0.0 or (middle - (both - back)) + (small - back) != 0.0:
         return None
-    large = made + both
-    back = large - made
-    rest = (made - (large - back)) + (both - back)
+    large = total + both
+    back = large - total
+    rest = (total - (large - back)) + (both - back)
     if rest == 0.0:
         return large
     return [large, rest] if rest - rest == 0.0 else None
@@ -384,19 +384,19 @@ def mean(value: Sum, count: int) -> Any:
     """A sum divided by how many values it has; None of no values."""
     if not count or value is None:
         return None
-    found = number(value)
-    if isinstance(found, timedelta):
-        return found / count
-    if isinstance(found, Decimal):
-        return Context(getcontext().prec, None, MIN_EMIN, MAX_EMAX, traps=[]).divide(found, count)
-    if isinstance(found, int) or math.isfinite(found):
+    total = number(value)
+    if isinstance(total, timedelta):
+        return total / count
+    if isinstance(total, Decimal):
+        return Context(getcontext().prec, None, MIN_EMIN, MAX_EMAX, traps=[]).divide(total, count)
+    if isinstance(total, int) or math.isfinite(total):
         try:
-            return found / count
+            return total / count
         except OverflowError:  # of integers
-            return float(_LARGE.divide(Decimal(found), count))
+            return float(_LARGE.divide(Decimal(total), count))
     if type(value) is list and math.isfinite(value[0]):  # beyond a float, the mean is not
         return float(_LARGE.divide(_as_decimal(value), count))
-    return found
+    return total
 
 
 def pieces(column: Any) -> list[pa.ChunkedArray] | None:
@@ -406,20 +406,20 @@ def pieces(column: Any) -> list[pa.ChunkedArray] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rest, made = column.cast(pa.float64()), list[Any]()
+    rest, parts = column.cast(pa.float64()), list[Any]()
     if not math.isfinite(bound := _sum_of_sizes(rest)):
         finite = pc.if_else(pc.is_finite(rest), rest, 0.0)
-        made, rest = [pc.subtract(rest, finite)], finite
+        parts, rest = [pc.subtract(rest, finite)], finite
         bound = _sum_of_sizes(rest)
-    while bound or not made:
+    while bound or not parts:
         exponent = math.frexp(bound)[1] + 1
         if exponent > 1023 or bound == math.inf:
             return None
         large = math.ldexp(1.0, exponent)
-        made.append(pc.subtract(pc.add(rest, large), large))
-        rest = pc.subtract(rest, made[-1])
+        parts.append(pc.subtract(pc.add(rest, large), large))
+        rest = pc.subtract(rest, parts[-1])
         bound = _sum_of_sizes(rest)
-    return made
+    return parts
 
 
 def _sum_of_sizes(column: Any) -> float:
@@ -469,7 +469,7 @@ def _refused(value: Any, where: str) -> BadEmit:
 
 def _floats(values: Sequence[float]) -> float | list[Any]:
     try:
-        made = math.fsum(values)
+        total = math.fsum(values)
     except ValueError:  # inf and -inf
         return math.nan
     except OverflowError:  # of a part of them
@@ -477,13 +477,13 @@ def _floats(values: Sequence[float]) -> float | list[Any]:
             return sum(others)
         large = sum(int(value) for value in values if abs(value) >= _WHOLE)
         return _with_whole([value for value in values if abs(value) < _WHOLE], large)
-    if not math.isfinite(made):
-        return made
-    parts, rest = [made], [*values, -made]
+    if not math.isfinite(total):
+        return total
+    parts, rest = [total], [*values, -total]
     while more := math.fsum(rest):
         parts.append(more)
         rest.append(-more)
-    return parts if len(parts) > 1 else made
+    return parts if len(parts) > 1 else total
 
 
 def _with_whole(floats: Sequence[float], whole: int) -> float | list[Any]:
@@ -506,13 +506,13 @@ def _decimals(values: Sequence[Decimal], where: str) -> Decimal:
     context = _LARGE.copy()
     context.traps[Inexact] = True
     try:
-        made = reduce(context.add, values)
+        total = reduce(context.add, values)
     except Inexact:
         raise BadEmit(
             f"{where}: the sum of these Decimals has more than {_DIGITS_MAX:,} digits; round them "
             "in a .map before"
         ) from None
-    return Decimal("NaN") if made.is_nan() else made
+    return Decimal("NaN") if total.is_nan() else total
 
 
 def _as_decimal(parts: Sequence[Any]) -> Decimal:

@@ -86,8 +86,8 @@ def as_trident_spout(spout: Any) -> TridentSpout:
         case Spout():
             return AdaptedPartitionedSpout(PlainSpout(spout), TransactionalEmitter)
     if not isinstance(spout, type) and _is_trident_spout(spout):
-        found: TridentSpout = spout
-        return found
+        checked: TridentSpout = spout
+        return checked
     if isinstance(spout, Stream | Grouped):
         raise TopologyError(
             f"a stream of ordinary tuples ({spout if isinstance(spout, Stream) else spout.stream}) "
@@ -185,7 +185,7 @@ def batches(
         )
     program = topology.extension(StreamProgram)
     program.check_open(where)
-    stages = [stage for one in program.groups.values() for stage in one.stages]
+    stages = [stage for group in program.groups.values() for stage in group.stages]
     if any(stage.spout is not None and stage.root == id for stage in stages):
         raise DuplicateComponent(f"{where}: there is one of that id already")
     if source.emits is None:

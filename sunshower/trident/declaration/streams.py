@@ -266,10 +266,10 @@ def processed(
     out = calls.schema if calls.schema.fields else Schema(("nothing",))
     sources = () if ttl_s is None else _sources_of(stream, time, where)
     ids = [source.root for source in sources]
-    made = rows.then(ProcessByKey(slot, calls, ids, time), out)
+    outputs = rows.then(ProcessByKey(slot, calls, ids, time), out)
     _need_times(sources, time)
-    made.varies = True  # with the order in which rows of several tasks come
-    return WrittenState(made, slot, by, calls.store.read)
+    outputs.varies = True  # with the order in which rows of several tasks come
+    return WrittenState(outputs, slot, by, calls.store.read)
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
@@ -441,12 +441,12 @@ class Aggregations(Generic[R_co]):
         stream, by = self._grouped()
         where = self._location("aggregate")
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
-        made = (
+        totals = (
             self._aggregated(given, out, tasks)
             if state is None
             else self._kept(given, out, state, tasks, name, where, not_exactly_once)
         )
-        return made if name is None else made.named(name)
+        return totals if name is None else totals.named(name)
 
     def _aggregated(
         self, given: Sequence[AnyAggregator], out: Schema, tasks: TaskSettings
@@ -454,7 +454,7 @@ class Aggregations(Generic[R_co]):
         """The aggregates of each batch by itself."""
         stream, by = self._grouped()
         empty = Empty.NOBODY if by else Empty.ONE
-        if all(isinstance(one, CombinerAggregator) for one in given):
+        if all(isinstance(aggregator, CombinerAggregator) for aggregator in given):
             stream = stream.combined(given, by)
             last: Aggregate = CombineFurther(stream.schema, by, given, out, empty)
         else:
@@ -474,21 +474,24 @@ class Aggregations(Generic[R_co]):
     ) -> BatchStream[Any]:
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
-        one = single(given, by, tasks.get("parallelism", 1), where)
+        aggregator = single(given, by, tasks.get("parallelism", 1), where)
         result: Callable[[Any], Any] | None
-        id = "-".join(one.emits) if name is None else name
+        id = "-".join(aggregator.emits) if name is None else name
         join = nothing_else if stream.lineage is None else moved_origins
         slot = new_state(state, id, stream, where, not_exactly_once, by=by, join=join)
         if stream.lineage is not None:
             check_replaces(stream.lineage, where)
-            combiner, divide = updated_operators(stream.schema, by, one, stream.lineage)
+            combiner, divide = updated_operators(stream.schema, by, aggregator, stream.lineage)
             operator: Persist = UpdatedTotals(slot, len(by), combiner, out)
             rows, result = _parts_of_updates(stream, divide, by, tasks), combiner.result
-        elif isinstance(one, CombinerAggregator):
-            operator = PersistCombined(slot, len(by), one, out)
-            rows, result = stream.combined([one], by).send_groups(by, tasks), one.result
+        elif isinstance(aggregator, CombinerAggregator):
+            operator = PersistCombined(slot, len(by), aggregator, out)
+            rows, result = (
+                stream.combined([aggregator], by).send_groups(by, tasks),
+                aggregator.result,
+            )
         else:
-            operator = PersistReduced(slot, stream.schema, by, one, out)
+            operator = PersistReduced(slot, stream.schema, by, aggregator, out)
             rows, result = stream.send_groups(by, tasks), None
         totals = rows.then(operator, out)
         totals.lineage = totals_lineage(by)
@@ -602,9 +605,9 @@ class GroupedBatches(Aggregations[R_co]):
         """
         where = self._location(f"process({code_name(function)})")
         state = processed(*self._grouped(), function, fields, settings, where)
-        made = BatchStream[Out](state.rows)
-        made.written = state
-        return made.named(state.slot.name)
+        outputs = BatchStream[Out](state.rows)
+        outputs.written = state
+        return outputs.named(state.slot.name)
 
 
 class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
@@ -946,8 +949,8 @@ def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) ->
     """The stages of the spouts whose rows reach a window of time, or states that expire. Raises
     TopologyError if one of them does not know their event time, and for event times behind a
     window."""
-    found: dict[BatchStage, None] = {}
-    for rows in (one for source in stream.sources for one in source.derivation()):
+    stages: dict[BatchStage, None] = {}
+    for rows in (rows_here for source in stream.sources for rows_here in source.derivation()):
         stage, operator = rows.stage, rows.operator
         if time is not None and isinstance(operator, Windows):
             raise TopologyError(
@@ -957,11 +960,11 @@ def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) ->
                 "follow each other"
             )
         if rows is stage.spout_rows:
-            found[stage] = None
+            stages[stage] = None
             if time is not None:
-                told = f"spout {stage.root!r}"
-                check_time(time, stage.time, told, rows.schema, stage.spout, where)
-    return [*found]
+                spout = f"spout {stage.root!r}"
+                check_time(time, stage.time, spout, rows.schema, stage.spout, where)
+    return [*stages]
 
 
 def _need_times(sources: Iterable[BatchStage], time: TimeField | None) -> None:

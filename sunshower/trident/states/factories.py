@@ -109,8 +109,8 @@ class PartMark(NamedTuple):
     @property
     def next(self) -> Assignment | None:
         """The assignment that has the values now; None: the part is not left."""
-        found = self.word.get("next")
-        return None if found is None else Assignment(*found)
+        assigned = self.word.get("next")
+        return None if assigned is None else Assignment(*assigned)
 
     @property
     def is_filling(self) -> bool:
@@ -220,11 +220,11 @@ class Parts:
             spread, tasks = root.spread, chain[-1].tasks
             is_copied = spread is Spread.EVERYWHERE
             for task in range(1 if is_copied else tasks):
-                found = self._read(chain, len(chain) - 1, task, spread)
-                if found is None:  # it has moved on
+                stored = self._read(chain, len(chain) - 1, task, spread)
+                if stored is None:  # it has moved on
                     seen.append((tasks, task))
                     break
-                yield from _unseen(found, seen, spread) if seen and not is_copied else found
+                yield from _unseen(stored, seen, spread) if seen and not is_copied else stored
             else:
                 return
 
@@ -284,9 +284,9 @@ class Parts:
         number = own.first + task
         before = self.mark(number)
         if is_ready(before, place):
-            found = [*self.backing(number).items()]
+            entries_read = [*self.backing(number).items()]
         else:
-            found = []
+            entries_read = []
             for source in chain[place - 1].sources(task, own, spread):
                 entries = self._read(chain, place - 1, source, spread)
                 if entries is None:
@@ -294,17 +294,21 @@ class Parts:
                 if spread is not Spread.EVERYWHERE:
                     groups = groups_of(entries, spread)
                     tasks = [task_of(group, source, own.tasks) for group in groups]
-                    entries = [one for one, to in zip(entries, tasks, strict=True) if to == task]
-                found += entries
+                    entries = [
+                        entry for entry, to in zip(entries, tasks, strict=True) if to == task
+                    ]
+                entries_read += entries
         after = self.mark(number)
         is_gone = after is not None and after.is_clearing
-        return None if is_gone or is_ready(after, place) != is_ready(before, place) else found
+        return (
+            None if is_gone or is_ready(after, place) != is_ready(before, place) else entries_read
+        )
 
-    def _corrupt(self, number: int, found: object) -> StateMismatch:
+    def _corrupt(self, number: int, content: object) -> StateMismatch:
         return StateMismatch(
             f"state {self.state!r} in {self._where}: the mark of part {number} cannot be read: "
-            f"{str(found)[:100]!r}. Somebody else has written there; give the state another name, "
-            "under which it begins empty"
+            f"{str(content)[:100]!r}. Somebody else has written there; give the state another "
+            "name, under which it begins empty"
         )
 
 
@@ -415,9 +419,9 @@ class Move:
         that the present run does not have."""
         check, place = self.moving.check, len(chain) - 1
         for task, number in enumerate(chain[place].parts() if check is not None else ()):
-            found = self.parts.mark(number)
-            if is_ready(found, place) and check is not None:
-                check(task, None if found is None else _attempt_of(found))
+            mark = self.parts.mark(number)
+            if is_ready(mark, place) and check is not None:
+                check(task, None if mark is None else _attempt_of(mark))
 
     def _check_keys(self, chain: Sequence[Assignment]) -> None:
         """Raise StateMismatch if keys are not those by which records are grouped: nobody can say
@@ -443,12 +447,12 @@ class Move:
         """Freeze a part, with all its values, unless it is."""
         own = chain[place]
         self._fill(chain, place, task)
-        while (found := self.parts.mark(own.first + task)) is None or found.next is None:
-            mark = found.mark if found else self._owner(own.tasks).mark(_NOTHING, Journal())
+        while (own_mark := self.parts.mark(own.first + task)) is None or own_mark.next is None:
+            mark = own_mark.mark if own_mark else self._owner(own.tasks).mark(_NOTHING, Journal())
             word = {**json.loads(mark.word), "version": versions.STATE_MOVED, "next": following}
             left = Mark(json.dumps(word), mark.journal)
             with suppress(WrongVersion):
-                seen = found.mark.word if found else None
+                seen = own_mark.mark.word if own_mark else None
                 self.parts.backing(own.first + task).put({}, left, seen)
 
     # ---- fill ------------------------------------------------------------------------------------
@@ -457,27 +461,27 @@ class Move:
         """Copy what a task has from the assignment before, unless its part is ready."""
         own = chain[place]
         number = own.first + task
-        if is_ready(found := self.parts.mark(number), place):
+        if is_ready(part := self.parts.mark(number), place):
             return
         for source in range(chain[place - 1].tasks):
             self._leave(chain, place - 1, source, own)
         content, ready = self._content(chain, place, task)
         total = _sum(content)
-        if found is not None and found.word.get("content") != total:
+        if part is not None and part.word.get("content") != total:
             stale = dict.fromkeys(key for key, _ in self.parts.backing(number).items())
             content = {**stale, **content}  # another program has begun
             total = _sum(content)
         pieces = list(chunks(content))
-        while not is_ready(found := self.parts.mark(number), place):
+        while not is_ready(part := self.parts.mark(number), place):
             done = 0
-            if found is not None and found.word.get("content") == total:
-                done = int(found.word["filled"])
+            if part is not None and part.word.get("content") == total:
+                done = int(part.word["filled"])
             mark = ready
             if done + 1 < len(pieces):
                 about = {"version": versions.STATE_MOVED, "content": total, "filled": done + 1}
                 mark = Mark(json.dumps({**json.loads(ready.word), **about}), Journal().text())
             with suppress(WrongVersion):
-                seen = found.mark.word if found else None
+                seen = part.mark.word if part else None
                 self.parts.backing(number).put(pieces[done], mark, seen)
 
     def _content(self, chain: Sequence[Assignment], place: int, task: int) -> tuple[Changes, Mark]:
@@ -495,12 +499,12 @@ class Move:
             entries = [*self.parts.backing(former.first + source).items()]
             if not (self.moving.repeats and txid == last.txid):  # it is not repeated any more
                 gone, journal = set(journal.removed), Journal()
-                entries = [one for one in entries if one[0] not in gone]
-            beside, kept = self._sorted(entries, source, own, task)
-            content.update(kept)
+                entries = [entry for entry in entries if entry[0] not in gone]
+            beside, rest = self._sorted(entries, source, own, task)
+            content.update(rest)
             written |= dict.fromkeys(key for key in journal.written if key in content)
             removed |= dict.fromkeys(key for key in journal.removed if key in content)
-            parts.append(_MovedPart(source, txid, beside, kept))
+            parts.append(_MovedPart(source, txid, beside, rest))
         after, before = self._joined(parts, former, own, task, last.txid)
         for key in {**after, **before}:
             value, old, text = after.get(key), before.get(key), text_of_key(key)
@@ -531,11 +535,11 @@ class Move:
             return is_copied or task_index(group, own.tasks) == task
 
         def join(value_of: Callable[[Stored], Any]) -> Mapping[Key, Any]:
-            found = []
+            parts = []
             for part in moved:
                 beside = dict(self._items(part.beside, lambda stored: stored))
                 values = {key: value_of(stored) for key, stored in beside.items()}
-                found.append(
+                parts.append(
                     FoundPart(
                         task=part.task,
                         tasks=former.tasks,
@@ -547,7 +551,7 @@ class Move:
                         gets=gets,
                     )
                 )
-            return self.moving.join(found)
+            return self.moving.join(parts)
 
         after = join(lambda stored: stored.value)
         if not (self.moving.repeats and self.owner.kind is StateKind.OPAQUE):
@@ -565,15 +569,15 @@ class Move:
     ) -> tuple[list[Entry], list[Entry]]:
         """Of the entries of a former task: those that belong to no key of a record, and those that
         a new task gets."""
-        beside, kept = list[Entry](), list[Entry]()
+        beside, rest = list[Entry](), list[Entry]()
         is_copied = self.moving.spread is Spread.EVERYWHERE
         groups = groups_of(entries, self.moving.spread)
         for entry, group in zip(entries, groups, strict=True):
             if group is None:
                 beside.append(entry)
             elif is_copied or task_of(group, source, own.tasks) == task:
-                kept.append(entry)
-        return beside, kept
+                rest.append(entry)
+        return beside, rest
 
     def _items(
         self, entries: Sequence[Entry], value_of: Callable[[Stored], Any]
@@ -581,7 +585,7 @@ class Move:
         """The keys that have a value, with the value."""
         keys = keys_of([key for key, _ in entries])
         stored = unpacked(self.owner.kind, values_of([text for _, text in entries]))
-        pairs = ((key, value_of(one)) for key, one in zip(keys, stored, strict=True))
+        pairs = ((key, value_of(item)) for key, item in zip(keys, stored, strict=True))
         return (pair for pair in pairs if pair[1] is not None)
 
     # ---- clear -----------------------------------------------------------------------------------
@@ -599,15 +603,15 @@ class Move:
                 self._clear_part(number)
 
     def _clear_part(self, number: int) -> None:
-        found, backing = self.parts.mark(number), self.parts.backing(number)
-        if found is None or found.is_cleared:
+        part, backing = self.parts.mark(number), self.parts.backing(number)
+        if part is None or part.is_cleared:
             return
         gone: Changes = dict.fromkeys(key for key, _ in backing.items())
         pieces = list(chunks(gone))
-        seen, begun = found.mark.word, int(found.word.get("cleared", 0))
+        seen, begun = part.mark.word, int(part.word.get("cleared", 0))
         for count, chunk in enumerate(pieces, start=1):
             cleared = "all" if count == len(pieces) else begun + count
-            mark = Mark(json.dumps({**found.word, "cleared": cleared}), Journal().text())
+            mark = Mark(json.dumps({**part.word, "cleared": cleared}), Journal().text())
             backing.put(chunk, mark, seen)
             seen = mark.word
 
@@ -629,16 +633,19 @@ def _latest(attempts: Sequence[Attempt], *, repeats: bool) -> Attempt:
     """The attempt of the values that these have written. Without batches no number is repeated."""
     if repeats:
         return max(attempts, key=order_of)
-    txid, epoch = max(one.txid for one in attempts), max(one.epoch for one in attempts)
+    txid, epoch = (
+        max(attempt.txid for attempt in attempts),
+        max(attempt.epoch for attempt in attempts),
+    )
     return Attempt(max(1, txid), 0, epoch)
 
 
 def _sum(content: Changes) -> int:
     """Identifies what is copied: who copies the same continues where another one has ended."""
-    found = 0
+    checksum = 0
     for pair in sorted(content.items()):
-        found = crc32(repr(pair).encode(), found)
-    return found
+        checksum = crc32(repr(pair).encode(), checksum)
+    return checksum
 
 
 def chunks(content: Changes) -> Iterator[Changes]:

@@ -98,11 +98,11 @@ class LastWrite:
         found = [_attempt(node) for node in self._nodes if node.read()]
         self.attempt = max(found, key=order_of, default=None)  # None: the task has written nothing
 
-    def check(self, found: Attempt | None, state: str) -> None:
+    def check(self, attempt: Attempt | None, state: str) -> None:
         """Raise StateMismatch if a state whose last write is `found` is behind the note."""
-        if self.attempt is None or (found and order_of(found) >= order_of(self.attempt)):
+        if self.attempt is None or (attempt and order_of(attempt) >= order_of(self.attempt)):
             return
-        has = f"was last written by {describe_attempt(found)}" if found else "is empty"
+        has = f"was last written by {describe_attempt(attempt)}" if attempt else "is empty"
         raise StateMismatch(
             f"{state} {has}, but it had {describe_attempt(self.attempt)} already, as "
             f"{self._nodes[0].path} in the store of the batches says: the state was emptied, "
@@ -207,48 +207,48 @@ class StateOwner:
     def last(self, mark: Mark) -> Attempt:
         """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it,
         and StoreUnreachable if another number of tasks has the values now."""
-        found, attempt = self.read(mark)
-        if is_moved(found) and "importing" not in found:
-            self._moved_away(found)
+        word, attempt = self.read(mark)
+        if is_moved(word) and "importing" not in word:
+            self._moved_away(word)
         return attempt
 
     def read(self, mark: Mark) -> tuple[dict[str, Any], Attempt]:
         """A mark, and its attempt. Raises StateMismatch if another owner wrote it."""
         try:
-            found = json.loads(mark.word)
-            attempt = Attempt(found["txid"], found["attempt"], found["epoch"])
+            word = json.loads(mark.word)
+            attempt = Attempt(word["txid"], word["attempt"], word["epoch"])
         except (ValueError, TypeError, KeyError):
             self.corrupt("its mark", mark.word)
         if not all(type(number) is int and number >= 0 for number in attempt):
             self.corrupt("its mark", mark.word)
         way_out = "use the release that wrote it, or give the state another name"
-        version = versions.STATE_MOVED if is_moved(found) else versions.STATE
-        versions.check(str(self), found.get("version", 1), version, way_out)
-        check_import(found, self.importing, str(self))
+        version = versions.STATE_MOVED if is_moved(word) else versions.STATE
+        versions.check(str(self), word.get("version", 1), version, way_out)
+        check_import(word, self.importing, str(self))
         for what, ours in self._identity().items():
-            if found.get(what) != ours:
+            if word.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
                 hint = _CAN_CHANGE if what == "parallelism" else ""
                 raise StateMismatch(
-                    f"{self} was written with {what} {found.get(what)!r}, and this is {ours!r}: "
+                    f"{self} was written with {what} {word.get(what)!r}, and this is {ours!r}: "
                     f"set that back, or {_ANOTHER}{hint}"
                 )
-        return found, attempt
+        return word, attempt
 
-    def check_home(self, found: Home, ours: Home) -> None:
+    def check_home(self, home: Home, ours: Home) -> None:
         """Raise StateMismatch for a part of a task that does not exist with this parallelism."""
-        if found.state == ours.state and found.task >= self.place.parallelism:
+        if home.state == ours.state and home.task >= self.place.parallelism:
             raise StateMismatch(
-                f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
+                f"{self} has {self.place.parallelism} tasks, and task {home.task} has written "
                 f"there, too: give it back the parallelism that it had, or {_ANOTHER}"
             )
 
     def journal(self, mark: Mark) -> Journal:
         """The keys of the last batch. Raises StateMismatch."""
         try:
-            found = json.loads(mark.journal)
-            return Journal(_texts(found["written"]), _texts(found["removed"]))
+            lists = json.loads(mark.journal)
+            return Journal(_texts(lists["written"]), _texts(lists["removed"]))
         except (ValueError, TypeError, KeyError):
             self.corrupt("its journal", mark.journal)
 
@@ -269,14 +269,14 @@ class StateOwner:
                 raise FailedBatch(f"{self} was written meanwhile by an earlier life of its task")
             self._counted_elsewhere(last)
 
-    def corrupt(self, what: str, found: str) -> NoReturn:
+    def corrupt(self, what: str, content: str) -> NoReturn:
         raise StateMismatch(
-            f"{self}: {what} cannot be read: {found[:100]!r}. Somebody else has written there; "
+            f"{self}: {what} cannot be read: {content[:100]!r}. Somebody else has written there; "
             "give the state another name, under which it begins empty"
         )
 
-    def _moved_away(self, found: dict[str, Any]) -> NoReturn:
-        tasks = found["next"][1] if found.get("next") else found.get("parallelism")
+    def _moved_away(self, word: dict[str, Any]) -> NoReturn:
+        tasks = word["next"][1] if word.get("next") else word.get("parallelism")
         if self.place.moving is None:
             raise StateMismatch(
                 f"{self} is one of an ordinary stream that has {tasks} tasks now: {_ANOTHER}"
@@ -310,17 +310,18 @@ def is_moved(word: dict[str, Any]) -> bool:
 def check_import(word: Mapping[str, Any], importing: Sequence[Any] | None, where: str) -> None:
     """Raise StoreUnreachable for a mark that says that another file than `importing` is being
     imported: some values may be there, and others not. None: it may be any."""
-    found = word.get("importing")
-    if found is not None and importing is not None and [*found] != [*importing]:
+    importing_now = word.get("importing")
+    if importing_now is not None and importing is not None and [*importing_now] != [*importing]:
         raise StoreUnreachable(
-            f"{where}: the file {found[0]!r} is being imported, or its import was interrupted. "
-            "Until it is complete, nobody reads or writes the state: repeat `sunshower state "
-            "import` with that file, unchanged; or import another one with --instead"
+            f"{where}: the file {importing_now[0]!r} is being imported, or its import was "
+            "interrupted. Until it is complete, nobody reads or writes the state: repeat "
+            "`sunshower state import` with that file, unchanged; or import another one "
+            "with --instead"
         )
 
 
-def _texts(found: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(text_of_key(key_of(json.dumps(key))) for key in found)
+def _texts(keys: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(text_of_key(key_of(json.dumps(key))) for key in keys)
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -367,21 +368,21 @@ class Written(NamedTuple):
 Kept: TypeAlias = Stored | Written
 
 
-def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
+def unpacked(kind: StateKind, entries: Sequence[Any]) -> list[Stored]:
     """Decode stored values. Raises ValueError if one is not of this kind."""
     if kind is StateKind.NON_TRANSACTIONAL:
-        return [Stored(0, value, None) for value in found]
-    if not found:
+        return [Stored(0, value, None) for value in entries]
+    if not entries:
         return []
-    if {*map(type, found)} != {list} or {*map(len, found)} != {_LENGTH[kind]}:
+    if {*map(type, entries)} != {list} or {*map(len, entries)} != {_LENGTH[kind]}:
         raise ValueError(f"it is no {kind.value} value")
-    txids = [one[0] for one in found]
+    txids = [entry[0] for entry in entries]
     least = 0 if kind is StateKind.TRANSACTIONAL else 1  # 0: imported before the first batch
     if {*map(type, txids)} != {int} or min(txids) < least:
         raise ValueError(f"it is no {kind.value} value")
     if kind is StateKind.TRANSACTIONAL:
-        found = [(txid, value, None) for txid, value in found]
-    return list(map(tuple.__new__, repeat(Stored), found))  # a third of the time of Stored(…)
+        entries = [(txid, value, None) for txid, value in entries]
+    return list(map(tuple.__new__, repeat(Stored), entries))  # a third of the time of Stored(…)
 
 
 def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
@@ -395,7 +396,9 @@ def packed_all(kind: StateKind, txid: int, written: Mapping[str, Written]) -> di
     """Encode what a batch has written, in half the time of `packed` for each."""
     if kind is StateKind.OPAQUE:
         return {key: f"[{txid},{new},{old}]" for key, (_, _, _, new, old) in written.items()}
-    return {key: packed(kind, txid, one.text, one.before_text) for key, one in written.items()}
+    return {
+        key: packed(kind, txid, value.text, value.before_text) for key, value in written.items()
+    }
 
 
 def is_later(stored: Kept, txid: int) -> bool:
@@ -443,7 +446,7 @@ class StoredMap:
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         texts = self._texts(keys)
         if self._attempt is None:
-            return [found.value for found in self._read(texts)]
+            return [entry.value for entry in self._read(texts)]
         self._fetch(texts)
         if not self._written:
             stored = [*map(self._found.__getitem__, texts)]
@@ -465,10 +468,10 @@ class StoredMap:
             if opaque:  # before the update, which may mutate the value
                 before = stored.text if type(stored) is Written else text_of(old)
             new = update(old)
-            made = str(new) if type(new) is int else self._text_of(key, new)
+            new_text = str(new) if type(new) is int else self._text_of(key, new)
             # A third of the time of Written(…).
-            one = (stamp, new, old if opaque else None, made, before)
-            written[text] = tuple.__new__(Written, one)
+            fields = (stamp, new, old if opaque else None, new_text, before)
+            written[text] = tuple.__new__(Written, fields)
             values.append(new if type(new) in UNCHANGING else written[text].read())
         return values
 
@@ -486,17 +489,17 @@ class StoredMap:
                     continue
                 old = stored[1]
                 before = stored.text if type(stored) is Written else text_of(old)
-            made = str(value) if type(value) is int else self._text_of(key, value)
-            written[text] = tuple.__new__(Written, (stamp, value, old, made, before))
+            new_text = str(value) if type(value) is int else self._text_of(key, value)
+            written[text] = tuple.__new__(Written, (stamp, value, old, new_text, before))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
 
     def items(self) -> Iterator[tuple[Key, Any]]:
         for text, stored in self._backing.items():
-            (one,) = self._unpacked([text], [stored])
-            if one.value is not None:
-                yield key_of(text), one.value
+            (entry,) = self._unpacked([text], [stored])
+            if entry.value is not None:
+                yield key_of(text), entry.value
 
     def entry_count(self) -> int | None:
         """How many keys are stored, those that the last batch has removed included; None: only a
@@ -572,12 +575,12 @@ class StoredMap:
             return []
         try:
             with _as_outage():
-                found = self._backing.get(texts)
+                values = self._backing.get(texts)
         except UnicodeDecodeError as error:
             self._owner.corrupt("a value", str(error))
-        there = [text for text, one in zip(texts, found, strict=True) if one is not None]
-        stored = iter(self._unpacked(there, [one for one in found if one is not None]))
-        return [NOTHING if one is None else next(stored) for one in found]
+        present = [text for text, value in zip(texts, values, strict=True) if value is not None]
+        stored = iter(self._unpacked(present, [value for value in values if value is not None]))
+        return [NOTHING if value is None else next(stored) for value in values]
 
     def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
         try:
@@ -613,19 +616,19 @@ class StoredMap:
                 raise self._overtaken(attempt)
             return self._found[text].value
         before = self._before(text)  # before the update, which may mutate the value
-        self._written[text] = made = self._new(key, update(self._now(text)), before)
-        return made.read()
+        self._written[text] = written = self._new(key, update(self._now(text)), before)
+        return written.read()
 
     def _new(self, key: Key, value: Any, before: tuple[Any, str]) -> Written:
-        found, found_text = before
-        return Written(self._stamp, value, found, self._text_of(key, value), found_text)
+        old, found_text = before
+        return Written(self._stamp, value, old, self._text_of(key, value), found_text)
 
     def _before(self, text: str) -> tuple[Any, str]:
         """The value before this batch, and its JSON; null if the kind does not store it."""
         if text in self._written:
             return self._written[text].before, self._written[text].before_text
-        found = self._now(text) if self._kind is StateKind.OPAQUE else None
-        return found, text_of(found)
+        old = self._now(text) if self._kind is StateKind.OPAQUE else None
+        return old, text_of(old)
 
     @property
     def _stamp(self) -> int:
@@ -669,9 +672,9 @@ class StoredMap:
         kinds = {type(value) for get in (_VALUE, _BEFORE) for value in map(get, known.values())}
         if not kinds <= plain:
             known = {
-                text: one
-                for text, one in known.items()
-                if type(one.value) in plain and type(one.before) in plain
+                text: entry
+                for text, entry in known.items()
+                if type(entry.value) in plain and type(entry.before) in plain
             }
         others = changes.keys() - known.keys() if len(changes) > len(known) else ()
         self._batch.keep(known, others)
@@ -692,8 +695,10 @@ class StoredMap:
         removed = tuple([text for text, new in self._written.items() if new[3] == _NULL])
         if self._kind is StateKind.OPAQUE:
             return Journal(tuple(self._written), removed)
-        kept = [text for text in self._journal.removed if again and text not in self._written]
-        return Journal((), (*kept, *removed))
+        still_removed = [
+            text for text in self._journal.removed if again and text not in self._written
+        ]
+        return Journal((), (*still_removed, *removed))
 
     def _overtaken(self, attempt: Attempt) -> BatchError:
         with _as_outage():

@@ -187,14 +187,14 @@ class StoredState:
         """The value of a key in a part; None if there is none."""
         part = _PartReader(parts, number, parts.mark(number))
         self._learn(part)
-        (found,) = part.values([key])
-        if found is None:
+        (stored,) = part.values([key])
+        if stored is None:
             return None
-        head = unstamped(found)[1]
+        head = unstamped(stored)[1]
         if numbers_of(head):
             return self._whole(part, key, head)
         is_keyed = self.store is not None or part.values([ABOUT]) != [None]
-        return self._read(found) if is_keyed else found
+        return self._read(stored) if is_keyed else stored
 
     def _learn(self, part: _PartReader) -> None:
         """Note the former names of fields that a part knows."""
@@ -278,13 +278,13 @@ class StoredState:
 def states_of_program(graph: Graph) -> list[StoredState]:
     """The stored states of a program in the order of its components, and then other states in its
     stores. Raises StoreUnreachable."""
-    found = [state for component in graph.components.values() for state in _states(component)]
-    stores = {state.factory.where: state.factory for state in found}
-    known = {(state.factory.where, state.name) for state in found}
+    states = [state for component in graph.components.values() for state in _states(component)]
+    stores = {state.factory.where: state.factory for state in states}
+    known = {(state.factory.where, state.name) for state in states}
     for where, factory in stores.items():
         names = dict.fromkeys(home.state for home in factory.homes())
-        found += [StoredState(name, factory) for name in names if (where, name) not in known]
-    return found
+        states += [StoredState(name, factory) for name in names if (where, name) not in known]
+    return states
 
 
 def _states(component: Component) -> Iterator[StoredState]:
@@ -502,12 +502,12 @@ class StateImport:
         values = dict(self._values)
         if self._memory is not None:
             values |= {key: text_of(plain) for key, plain in self._memory.changed.items()}
-        found: list[dict[Key, Any]] = [{} for _ in range(tasks)]
+        by_task: list[dict[Key, Any]] = [{} for _ in range(tasks)]
         for key, text in values.items():
             of_row = type(key) is tuple and key[:1] and key[0] in (ROW, ENTRY)
             group = key[1] if of_row else key  # type: ignore[index]
-            found[task_index(group, tasks) if tasks > 1 else 0][key] = text
-        return found
+            by_task[task_index(group, tasks) if tasks > 1 else 0][key] = text
+        return by_task
 
     def _part(
         self, parts: Parts, number: int, index: int, tasks: int, written: Mapping[Key, Any]
@@ -591,11 +591,11 @@ class StateImport:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def _fence(self, parts: Parts, found: Sequence[_Part]) -> None:
+    def _fence(self, parts: Parts, parts_found: Sequence[_Part]) -> None:
         """Keep all others out of all parts, or of none; also another process that imports."""
         done: list[_Part] = []
         try:
-            for part in found:
+            for part in parts_found:
                 fence = self._unready(part, 0, part.removed)
                 parts.backing(part.number).put({}, fence, part.seen)
                 self._words[part.number] = fence.word

@@ -107,8 +107,8 @@ class TableRows:
         """The record in the table, from the state of its key; None: there is none."""
         if not self.has_updates or not isinstance(state, list):
             return state
-        there = [(number, change) for _, number, change in state if change is not None]
-        return max(there, key=itemgetter(0))[1] if there else None
+        changes = [(number, change) for _, number, change in state if change is not None]
+        return max(changes, key=itemgetter(0))[1] if changes else None
 
     def _update(self, key: Any, update: Any, state: KeyState[Any]) -> None:
         origin, number, rows = update
@@ -121,7 +121,7 @@ class TableRows:
         change = self._change(key, rows[0]) if rows else None
         if change is not None and self._is_removed(change):
             change = None
-        others = [one for one in known if one[0] is not None and key_of(one[0]) != origin]
+        others = [pair for pair in known if pair[0] is not None and key_of(pair[0]) != origin]
         state.value = [*others, [origin, number, change]]
 
     def _change(self, key: Any, values: Any) -> Any:
@@ -147,7 +147,7 @@ class TableOfTotals(KeyedProcess):
 
     def result(self) -> Any:
         values = super().result()
-        return None if values is None else {key: self._seen(one) for key, one in values.items()}
+        return None if values is None else {key: self._seen(value) for key, value in values.items()}
 
     def stored(self, keys: Sequence[Any]) -> list[Any]:
         return list(map(self._seen, super().stored(keys)))
@@ -226,9 +226,9 @@ class KeyedTable:
         rows = stream.then(f"{bolt}-input", divide, Schema((*key, *INPUT)))
         grouped = rows.local_or_shuffle() if self._broadcast else rows.fields(*key)
         stream.topology.add_input(bolt, grouped)
-        made = self._pairs.then(TakeBranch(number), out)
+        joined = self._pairs.then(TakeBranch(number), out)
         if (lineage := stream.lineage) is not None:
-            made.lineage = _joined_lineage(lineage, stream.schema, ours, out)
+            joined.lineage = _joined_lineage(lineage, stream.schema, ours, out)
             places = lineage.keys_places(ours)
 
             def read_updates() -> None:
@@ -237,8 +237,8 @@ class KeyedTable:
                 divide.read_updates(lineage.width, places)
                 self._own.updates.add(number)
 
-            made.on_updates = read_updates
-        return made
+            joined.on_updates = read_updates
+        return joined
 
 
 def _joined_lineage(lineage: Lineage, schema: Schema, on: Sequence[str], out: Schema) -> Lineage:
@@ -345,7 +345,7 @@ def _refilled_from(
     stage = components[table].implementation
     ids = upstream(components, components[table].inputs[: stage.silent_inputs])
     problem = next(filter(None, (_why_not_again(components[id], table) for id in ids)), None)
-    if any(isinstance(one, TableOfTotals) for one in stage.input.operators()):
+    if any(isinstance(operator, TableOfTotals) for operator in stage.input.operators()):
         problem = "its changes are running totals"
     if problem is not None:
         raise TopologyError(
@@ -374,10 +374,16 @@ def _why_not_again(component: Component, table: str) -> str | None:
     if isinstance(code, RecordStage):
         is_delayed = code.window is not None
         operators = code.input.operators()
-        stores = [getattr(one, "slot", None) or getattr(one, "store", None) for one in operators]
+        stores = [
+            getattr(operator, "slot", None) or getattr(operator, "store", None)
+            for operator in operators
+        ]
     if is_delayed:
         return f"its changes pass the window, join of streams or timer {id!r}"
-    stored = (getattr(one, "factory", None) or getattr(one, "is_stored", False) for one in stores)
+    stored = (
+        getattr(operator, "factory", None) or getattr(operator, "is_stored", False)
+        for operator in stores
+    )
     return f"its changes pass {id!r}, whose state is stored" if any(stored) else None
 
 

@@ -137,8 +137,8 @@ class Age(PartnerTimes):
 
 def time_of(time: Any) -> Time:
     """The time of a record itself."""
-    found: Time = time[0] if type(time) is list else time
-    return found
+    moment: Time = time[0] if type(time) is list else time
+    return moment
 
 
 def _below(number: float, length: float) -> float:

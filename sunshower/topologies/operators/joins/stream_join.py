@@ -93,7 +93,7 @@ class JoinInput(RowOperator):
         self._rest = [schema.key([name]) for name in rest]
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        emit([made for row in rows for made in self.expand(row)])
+        emit([record for row in rows for record in self.expand(row)])
 
     def read_updates(self, width: int, places: Sequence[int]) -> None:
         """Read updates, whose groups have `width` values in their key, and the fields of the key of
@@ -106,7 +106,7 @@ class JoinInput(RowOperator):
             if number == SHOWN and not self.number:
                 return ()  # a table has no record of it
             key = key_of_origin(origin, self._width, self._places)
-            others = [[get(one) for get in self._rest] for one in rows]
+            others = [[get(other) for get in self._rest] for other in rows]
             return ((*key, self.number, None, [origin, number, others]),)
         time: Any = None if self.reader is None else self.reader.time(row)
         if self._interval is not None:
@@ -590,8 +590,8 @@ class StreamJoin(WindowOperator, RowOperator):
         return row if self._order_of_fields is None else [row[at] for at in self._order_of_fields]
 
     def _record(self, *about: Any) -> Any:
-        (made,) = self._make([self._row(*about)])
-        return made
+        (record,) = self._make([self._row(*about)])
+        return record
 
 
 def key_at(place: Place, entry: Entry) -> Key:

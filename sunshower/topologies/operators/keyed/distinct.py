@@ -81,8 +81,8 @@ def first_and_later(
         yield from waiting
 
     state: Any = KeyState
-    kept: Any = schema.type
-    annotation = state[Any if kept is tuple else list[kept | float | None]]
+    kind: Any = schema.type
+    annotation = state[Any if kind is tuple else list[kind | float | None]]
     for function in (distinct, emit):
         function.__annotations__ = {"state": annotation}
     return distinct, emit

@@ -260,7 +260,7 @@ def content_of(
             fetch(rows)
             listed += [element for row in rows for element in get(row) or ()]
         return listed
-    found: dict[Any, Any] = {}
+    content: dict[Any, Any] = {}
     for rows in _in_parts(_numbered(key, head)):
         fetch(rows)
         names = [name for row in rows for name in get(row) or ()]
@@ -268,8 +268,8 @@ def content_of(
         fetch(entries)
         for name, entry in zip(names, map(get, entries), strict=True):
             if entry is not None:
-                found[name] = entry[1]
-    return found
+                content[name] = entry[1]
+    return content
 
 
 def as_seen(head: Any, rows: Mapping[int, Any], entries: Mapping[Any, Any]) -> Any:

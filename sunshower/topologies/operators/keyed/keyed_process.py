@@ -111,10 +111,10 @@ class KeyedProcess(FunctionOperator, RowOperator):
             return
         state = self.state_of(key, row)
         kind, width = self.schema.type, len(self.schema.fields)
-        for made in self.function(record, state) or ():
-            if type(made) is not kind or (kind is tuple and len(made) != width):
-                check_rows([made], self.schema, self.function)
-            yield made
+        for output in self.function(record, state) or ():
+            if type(output) is not kind or (kind is tuple and len(output) != width):
+                check_rows([output], self.schema, self.function)
+            yield output
         self.keep(key, state)
 
     def state_of(self, key: Any, row: Any) -> AnyKeyState:
@@ -155,12 +155,12 @@ class KeyedProcess(FunctionOperator, RowOperator):
         state = KeyState(lent.value, **about)
         self.tell_timers(key, state, fired)
         try:
-            for made in function(give(), state) or ():
-                if type(made) is not self.schema.type or self.schema.type is tuple:
-                    check_rows([made], self.schema, function)
+            for record in function(give(), state) or ():
+                if type(record) is not self.schema.type or self.schema.type is tuple:
+                    check_rows([record], self.schema, function)
                 outputs += 1
-                is_apart = is_apart and self._outside.has(made)
-                yield made
+                is_apart = is_apart and self._outside.has(record)
+                yield record
             lent.value = state.value
             if lent.value is None:
                 self.keep(key, state)
@@ -259,9 +259,9 @@ class KeyedProcess(FunctionOperator, RowOperator):
             self.store.close()
 
     def __deepcopy__(self, memo: Any) -> Self:
-        made = super().__deepcopy__(memo)
-        made.store = deepcopy(self.store, memo)
-        return made
+        copy = super().__deepcopy__(memo)
+        copy.store = deepcopy(self.store, memo)
+        return copy
 
     def _read(self) -> None:
         rows = self._announced

@@ -81,7 +81,7 @@ class Ages:
 
     def expired(self, now: float) -> list[Key]:
         """Keys whose values are too old; some of them, if there are many."""
-        old = takewhile(lambda one: self.is_over(one[1], now), self._written.items())
+        old = takewhile(lambda item: self.is_over(item[1], now), self._written.items())
         return [key for key, _ in islice(old, _AT_ONCE)]
 
     def note(self, stored: Iterable[tuple[Key, Any]], now: float) -> None:
@@ -92,7 +92,7 @@ class Ages:
             self._written.pop(key, None)
             if plain is not None:
                 times.append((key, now if at is None or at < self.least else at))
-        self._written.update(sorted(times, key=lambda one: one[1]))
+        self._written.update(sorted(times, key=lambda item: item[1]))
 
     def clear(self) -> None:
         self._written.clear()
@@ -303,8 +303,8 @@ class KeyedStore:
     @property
     def _committed_lent(self) -> dict[Key, Any]:
         keys = [*self._lent, *self._taken_back]
-        found = {key: self._committed_now(key) for key in keys}
-        return {key: plain for key, plain in found.items() if plain is not None}
+        plain_values = {key: self._committed_now(key) for key in keys}
+        return {key: plain for key, plain in plain_values.items() if plain is not None}
 
     def _settle(self) -> None:
         """Put what calls have changed in place, where values are not in the memory of the task."""
@@ -376,14 +376,18 @@ class KeyedStore:
         again = (key for key in again if not is_own(key))
         keys = dict.fromkeys([*again, *ages.expired(self._now_s)]).keys() - written.keys()
         self._fetch(keys)
-        found = {key: self._batch.found[key] for key in sorted(keys, key=repr)}
+        stored_now = {key: self._batch.found[key] for key in sorted(keys, key=repr)}
         # What an attempt has written may have been undone: the state says when a key was written.
-        ages.note(found.items(), self._now_s)
-        for key, stored in found.items():
+        ages.note(stored_now.items(), self._now_s)
+        for key, stored in stored_now.items():
             if stored is not None and unstamped(stored)[0] is None:  # it was there before `ttl_s`
                 self._put(key, stored)
         self._expire(
-            [key for key in found if found[key] is not None and self._fresh(found[key]) is None]
+            [
+                key
+                for key in stored_now
+                if stored_now[key] is not None and self._fresh(stored_now[key]) is None
+            ]
         )
         ages.note(written.items(), self._now_s)
 
@@ -445,8 +449,8 @@ class KeyedStore:
         )
 
     def _entries_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
-        there = (one for one in self.slot.state.items() if one[0] not in written)
-        for key, stored in chain(there, [*written.items()]):
+        committed = (item for item in self.slot.state.items() if item[0] not in written)
+        for key, stored in chain(committed, [*written.items()]):
             plain = self._fresh(stored)
             if plain is not None and key != ABOUT:
                 yield key, plain
@@ -454,8 +458,8 @@ class KeyedStore:
     def stored(self, keys: Iterable[Any]) -> list[Any]:
         """The committed values of keys; None where there is none."""
         keys = list(map(key_of, keys))
-        found = self._committed(keys)
-        return [self._whole(key, self._fresh(found[key])) for key in keys]
+        committed = self._committed(keys)
+        return [self._whole(key, self._fresh(committed[key])) for key in keys]
 
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
         for key, plain in self._entries_with(self._committed_lent):
@@ -463,24 +467,26 @@ class KeyedStore:
                 yield key, self._whole(key, plain)
 
     def _committed(self, keys: Sequence[Key]) -> dict[Key, Any]:
-        found = self._batch.recent(keys)
-        missing = [key for key in keys if key not in found]
-        found |= zip(missing, self.slot.state.multi_get(missing), strict=True) if missing else ()
+        committed = self._batch.recent(keys)
+        missing = [key for key in keys if key not in committed]
+        committed |= (
+            zip(missing, self.slot.state.multi_get(missing), strict=True) if missing else ()
+        )
         for key in keys if self._lent or self._taken_back else ():
             if (plain := self._committed_now(key)) is not None:
-                found[key] = plain
-        return found
+                committed[key] = plain
+        return committed
 
     def _whole(self, key: Key, plain: Any) -> Any:
         """The committed value of a key; of a list or a map all that is in it."""
         if not numbers_of(plain):
             return self.values.value(plain)
-        found: dict[Key, Any] = {}
+        parts: dict[Key, Any] = {}
         return content_of(
             key,
             plain,
-            lambda rows: found.update(self._committed(rows)),
-            lambda row: self.values.value(found[row]),
+            lambda rows: parts.update(self._committed(rows)),
+            lambda row: self.values.value(parts[row]),
         )
 
     def entry_count(self) -> int | None:
@@ -554,7 +560,7 @@ class KeyedStore:
 
     def _note_ages(self, stored: Iterable[tuple[Key, Any]]) -> None:
         assert self._ages is not None
-        self._ages.note((one for one in stored if not is_own(one[0])), self._now_s)
+        self._ages.note((item for item in stored if not is_own(item[0])), self._now_s)
 
 
 def as_read(stored: Any) -> Any:
@@ -566,8 +572,8 @@ def _of_values_alone(factory: Any) -> StateFactory:
     """The factory for states without txids, which belong to batches; itself if it has no choice."""
     if "kind" in getattr(factory, "__dataclass_fields__", ()):
         factory = replace(factory, kind=StateKind.NON_TRANSACTIONAL)
-    found: StateFactory = factory
-    return found
+    checked: StateFactory = factory
+    return checked
 
 
 def _size_of_both(key: Key, plain: Any) -> int:

@@ -158,7 +158,7 @@ def _elements(plain: Any) -> list[Any]:
     if type(plain) is not dict or (mark := _mark_of(plain))[:1] == "<":
         return [plain]
     pairs = plain[mark] if mark in ("(dict)", "(Counter)") else plain.items()
-    return [one for pair in pairs for one in pair]
+    return [element for pair in pairs for element in pair]
 
 
 class Additions:
@@ -347,8 +347,8 @@ class _Seen:
             elif operation == "STORE_ATTR":
                 self.assigned.add(name)
             before = operation
-        inner = (one for one in code.co_consts if isinstance(one, CodeType))
-        return all(self._is_pure_code(one, names, outer) for one in inner)
+        inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        return all(self._is_pure_code(constant, names, outer) for constant in inner)
 
     def _is_pure_class(self, kind: type[Any]) -> bool:
         if kind.__name__ in _EFFECTS or type(kind).__module__ not in _OF_CLASSES:

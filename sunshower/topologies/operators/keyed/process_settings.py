@@ -295,10 +295,10 @@ def _refuse_times(settings: ProcessSettings, where: str) -> None:
 
 def _handed(kind: type[AnyKeyState], annotation: Any, operator: KeyedProcess) -> KeyedProcess:
     """The operator, which hands states of this kind to its functions."""
-    kept = get_args(annotation) or (Any,)
-    operator.may_be_long = any(map(may_be_long, kept))
+    types = get_args(annotation) or (Any,)
+    operator.may_be_long = any(map(may_be_long, types))
     if kind is KeyState:
-        operator.store.value_type = kept[0]
+        operator.store.value_type = types[0]
     else:
         operator.kind, operator.store.has_rows = kind, True
     return operator
@@ -324,9 +324,9 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
             "that its module does not import; write `state: KeyValueState[str, Visit]`"
         )
     if is_state:
-        _, kept = get_args(annotation) or (Any, Any)
-        store = _store(settings, id, _classes_in(kept, where), where)
-        store.value_type = kept
+        _, value_type = get_args(annotation) or (Any, Any)
+        store = _store(settings, id, _classes_in(value_type, where), where)
+        store.value_type = value_type
         return store
     if settings:
         raise TopologyError(
@@ -395,10 +395,12 @@ def _kind_and_classes(
             f"{where}: its second parameter is {name_of(annotation)}; it is the state of a key: "
             f"KeyState[{name_of(annotation)}], or a KeyList[…] or KeyMap[…, …]"
         )
-    kept = get_args(annotation)
-    return kind, tuple(dict.fromkeys(one for each in kept for one in _classes_in(each, where)))
+    types = get_args(annotation)
+    return kind, tuple(
+        dict.fromkeys(kept_class for each in types for kept_class in _classes_in(each, where))
+    )
 
 
-def _classes_in(kept: Any, where: str) -> tuple[type[Any], ...]:
-    is_known = kept is not Any and not isinstance(kept, TypeVar)
-    return classes_in(kept, f"{where}: its state") if is_known else ()
+def _classes_in(annotation: Any, where: str) -> tuple[type[Any], ...]:
+    is_known = annotation is not Any and not isinstance(annotation, TypeVar)
+    return classes_in(annotation, f"{where}: its state") if is_known else ()

@@ -88,10 +88,10 @@ class PaneValues:
     ) -> dict[Any, Content]:
         """The contents of these rows alone, by place; `places`: that of each row."""
         if not self.combines:
-            found: dict[Any, Content] = {}
+            contents: dict[Any, Content] = {}
             for place, row in zip(places, self.schema.rows(rows), strict=True):
-                found.setdefault(place, []).append(list(row))
-            return found
+                contents.setdefault(place, []).append(list(row))
+            return contents
         tables = [combiner.table() for combiner in self.combiners]
         for combiner, table in zip(self.combiners, tables, strict=True):
             combiner.gather(table, places, rows, attempt)
@@ -214,20 +214,20 @@ class OpenPanes:
         contents = self.read(
             store, [(group, pane) for pane in needed & groups.keys() for group in groups[pane]]
         )
-        made: list[tuple[int, Any, Content]] = []
+        rows_of_windows: list[tuple[int, Any, Content]] = []
         for last in due:
             panes = [pane for pane in range(last - width + 1, last + 1) if pane in groups]
             for group in dict.fromkeys(chain.from_iterable(groups[pane] for pane in panes)):
                 if behind.get(group, before) < last:
                     content = self.window(contents, group, last)
-                    made += [(last, group, content)] if content is not None else []
+                    rows_of_windows += [(last, group, content)] if content is not None else []
         if not removes:
-            return made, []
+            return rows_of_windows, []
         closed = [pane for pane in groups if pane + width - 1 <= ended]
         places = [(group, pane) for pane in closed for group in groups.pop(pane)]
         removed = [place for place in places if place in contents or place[1] not in needed]
         self.remove(store, removed)
-        return made, removed
+        return rows_of_windows, removed
 
     def take_out(self, store: PaneStore, place: PanePlace) -> None:
         """Remove the pane of one group, which is there."""
@@ -463,11 +463,11 @@ class AggregatedWindows(WindowOperator, Generic[W]):
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
         first = width + 2 * timed  # behind the place, and the number of records
-        found: dict[tuple[Any, Any], Content] = {}
+        contents: dict[tuple[Any, Any], Content] = {}
         for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
             place, content = (group, row[width] if timed else now), list(row[first:])
-            found[place] = merged(found[place], content) if place in found else content
-        return found
+            contents[place] = merged(contents[place], content) if place in contents else content
+        return contents
 
     def note_late(
         self,
@@ -586,12 +586,12 @@ class CombinePanes(AggregatorOperator):
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         _, tables, counts = batch
         width = len(self.by)
-        made = [
+        rows = [
             (*values_of_key(key, width), pane, number, *(table[key, pane] for table in tables))
             for (key, pane), number in counts.items()
         ]
-        if made:
-            emit(made)
+        if rows:
+            emit(rows)
 
 
 class PaneWindows(AggregatedWindows[Window]):
@@ -709,15 +709,15 @@ class PaneWindows(AggregatedWindows[Window]):
             {group: self._open.last_ended(known) for group, known in behind.items()},
             removes=not self.allowed,
         )
-        made: list[Sequence[Any]] = []
+        rows_of_windows: list[Sequence[Any]] = []
         if self.has_notes:
-            made += self._final(ended)
+            rows_of_windows += self._final(ended)
         else:
             for last, group, content in ended:
-                made += self.results(group, self.panes.start(last + 1), content)
+                rows_of_windows += self.results(group, self.panes.start(last + 1), content)
         for group in behind:
             self.store.remove((BEHIND, group))
-        return made
+        return rows_of_windows
 
     def _final(self, ended: Iterable[tuple[int, Any, Content]]) -> Iterator[Sequence[Any]]:
         """The rows of windows that have ended, and of those that have changed since their end."""

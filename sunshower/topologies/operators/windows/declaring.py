@@ -164,7 +164,7 @@ def with_watermarks(
     Raises TopologyError if a spout does not know the event time of its records, no tree is tracked,
     or a window of event time is downstream of itself.
     """
-    found = dict(components)
+    by_id = dict(components)
     for id, component in components.items():
         stage = component.implementation
         if not isinstance(stage, RecordStage) or stage.window is None:
@@ -180,22 +180,22 @@ def with_watermarks(
                     f"{where}: it reads dead letters of spout {spout!r} alone, which have no event "
                     "time; give it a window without field="
                 )
-            found[spout] = _with_times(found[spout], streams, where)
+            by_id[spout] = _with_times(by_id[spout], streams, where)
         for sender in senders.stages:
             components[sender].implementation.window.operator.sends = True
         for sender in (*senders.spouts, *senders.stages):
-            sent = {**found[sender].streams, WATERMARKS: _MARKS}
-            found[sender] = replace(found[sender], streams=sent)
+            sent = {**by_id[sender].streams, WATERMARKS: _MARKS}
+            by_id[sender] = replace(by_id[sender], streams=sent)
             reads = Subscription(sender, WATERMARKS, All())
-            found[id] = replace(found[id], inputs=(*found[id].inputs, reads))
+            by_id[id] = replace(by_id[id], inputs=(*by_id[id].inputs, reads))
         for spout in senders.all_spouts:
-            found[spout] = replace(found[spout], windows=found[spout].windows + 1)
+            by_id[spout] = replace(by_id[spout], windows=by_id[spout].windows + 1)
         tasks = {spout: components[spout].parallelism for spout in senders.all_spouts}
         operator = stage.window.operator
         operator.sources = sum(tasks.values())
         own_tasks = sum(tasks[spout] for spout in senders.spouts)
         operator.senders = own_tasks, tuple(senders.stages)
-    return found
+    return by_id
 
 
 _MARKS = StreamSpec(WATERMARKS, Schema.of(Watermark))

@@ -154,8 +154,8 @@ class TimeReader:
             return self._of_datetime(datetime.combine(value, time()), is_date=True)
         elif hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
             return self._of_numpy(value)
-        elif (found := _of_number(value)) is not None:
-            return found
+        elif (of_number := _of_number(value)) is not None:
+            return of_number
         raise BadEmit(
             f"{self.what}: {_shown(value)} is no event time; give a finite number of at most "
             f"{_DIGITS:,} digits, a datetime or a date"

@@ -247,7 +247,7 @@ class PartitionTimes:
         for partition in partitions:
             self._time(partition)
             self._left.pop(partition, None)
-        self._left = {one: left for one, left in self._left.items() if left.until_s > now}
+        self._left = {part: left for part, left in self._left.items() if left.until_s > now}
         for partition, known in self._times.items():
             empty_s = max(fetches.get(partition, -inf), known.ahead_s)
             if partition not in fetches and now - known.ahead_s > GAP_S:
@@ -256,14 +256,14 @@ class PartitionTimes:
                 known.passed = highest([known.passed, self._before(known.fetched_s).lowest])
         while self._moments and self._moments[0].at_s < now - 2 * GAP_S:
             self._moments.popleft()
-        active = [one.time for one in self._times.values() if not one.is_idle]
+        active = [part.time for part in self._times.values() if not part.is_idle]
         active += [left.time for left in self._left.values()]
         self._moments.append(_Moment(now, lowest(active, default=-inf), confirmed))
 
     @property
     def is_idle(self) -> bool:
         """Whether all partitions are idle, or there is none."""
-        return not self._left and all(one.is_idle for one in self._times.values())
+        return not self._left and all(part.is_idle for part in self._times.values())
 
     @property
     def silent_s(self) -> float:
@@ -280,24 +280,24 @@ class PartitionTimes:
     @property
     def lowest(self) -> Time:
         """The event time that all partitions have reached; -inf: there is none."""
-        left = (one.time for one in self._left.values())
-        return lowest((*(one.time for one in self._times.values()), *left), default=-inf)
+        left = (part.time for part in self._left.values())
+        return lowest((*(part.time for part in self._times.values()), *left), default=-inf)
 
     @property
     def newest(self) -> Time:
         """The highest event time emitted."""
-        return highest(one.reached for one in self._times.values())
+        return highest(part.reached for part in self._times.values())
 
     @property
     def slowest(self) -> tuple[int, PartitionTime] | None:
         """The partition that has reached the lowest time; None: there is none."""
-        by_time = sorted(self._times.items(), key=lambda one: exact(one[1].time))
+        by_time = sorted(self._times.items(), key=lambda part: exact(part[1].time))
         return by_time[0] if by_time else None
 
     @property
     def confirmed(self) -> int:
         """The last watermark that was confirmed before the oldest of the last empty fetches."""
-        fetched_s = min((one.fetched_s for one in self._times.values()), default=inf)
+        fetched_s = min((part.fetched_s for part in self._times.values()), default=inf)
         return self._before(fetched_s).confirmed
 
     def _time(self, partition: int) -> PartitionTime:

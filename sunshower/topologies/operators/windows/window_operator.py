@@ -241,7 +241,7 @@ class WindowOperator(Gathering):
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
         """The records that belong to the trees of these watermarks. `marks` are then those to
         send."""
-        made: list[Any] = []
+        rows: list[Any] = []
         self.marks = []
         for mark in marks:
             tree = mark.tree
@@ -252,11 +252,11 @@ class WindowOperator(Gathering):
                 continue
             if known is not None and known.life == tree.life and tree[2:4] < known[2:4]:
                 continue  # a later attempt is under way
-            made += self._committed(partial(self._ended_by, tree, is_first=is_first))
+            rows += self._committed(partial(self._ended_by, tree, is_first=is_first))
             self._trees[tree.task] = tree, number
             if self.sends:
                 self._say(mark, is_first=is_first)
-        return self.ended_records([*made, *self.early()])
+        return self.ended_records([*rows, *self.early()])
 
     def _say(self, heard: Watermark, *, is_first: bool) -> None:
         """Send a watermark in the tree of that which was heard: one at least, so that tasks that
@@ -402,13 +402,13 @@ class WindowOperator(Gathering):
         """Change the store, all or nothing. If it raises, the store is read again."""
         self.make_ready()
         try:
-            made = change()
+            result = change()
             self.store.commit()
         except BaseException:
             self.store.discard()
             self._is_loaded = False
             raise
-        return made
+        return result
 
     def _load(self) -> None:
         self._is_loaded, self._inherits = False, True
@@ -545,7 +545,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self.store.fetch(chain(self.needed(keys), filter(is_own, entries)))
         for entry in entries:
             self._expect(entry)
-        made: list[Sequence[Any]] = []
+        rows: list[Sequence[Any]] = []
         waiting: list[tuple[Any, Time]] = []  # for the next watermark
         more = Counter(dict.fromkeys(map(key_of, keys), _FIRINGS_MAX))  # how many a key may have
         more.update(map(key_of, keys))
@@ -564,12 +564,12 @@ class TimedProcess(KeyedProcess, WindowOperator):
             more[key_of(key)] -= 1
             if is_end and more[key_of(key)] < 0:
                 raise self._endless(key)
-            made += self._fire(entry, at, is_end=is_end)
+            rows += self._fire(entry, at, is_end=is_end)
             last[name] = at
             room -= 1
         for entry, at in waiting:
             self._due.expect(entry, at)
-        return made
+        return rows
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self.out.build(rows)  # `on_timer` has made records already
@@ -619,9 +619,9 @@ class TimedProcess(KeyedProcess, WindowOperator):
         )
 
     def __deepcopy__(self, memo: Any) -> Self:
-        made = super().__deepcopy__(memo)
-        made.on_timer = _with_object(self.on_timer, self.function, made.function)
-        return made
+        copied = super().__deepcopy__(memo)
+        copied.on_timer = _with_object(self.on_timer, self.function, copied.function)
+        return copied
 
 
 def _key_of_entry(entry: Any) -> Any:
