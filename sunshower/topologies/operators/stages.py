@@ -340,8 +340,9 @@ class RecordStage(StageBuilder):
             if bolt.keeps_state or operator not in bolt.steps:
                 raise TopologyError(
                     f"stage {self.id!r}: {code_name(operator.function)} is "
-                    "asynchronous(ordered=False), so it is the first function of a stage that nothing "
-                    'else reads, or follows plain functions: put .local_or_shuffle().stage("calls") before it'
+                    "asynchronous(ordered=False), so it is the first function of a stage that "
+                    "nothing else reads, or follows plain functions: put "
+                    '.local_or_shuffle().stage("calls") before it'
                 )
 
 
