@@ -22,6 +22,7 @@ class Inputs:
     auctions: Stream[Auction]
     bids: Stream[Bid]
     keyed: dict[str, Any]
+    folder: str = "nexmark-bids"  # of files
 
 
 def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:

@@ -45,7 +45,7 @@ def q3(inputs: Inputs) -> Stream[Any]:
     auctions = inputs.auctions.filter(is_category_10).project("seller", "id")
     persons = inputs.persons.filter(lambda person: person.state in ("OR", "ID", "CA"))
     local = persons.project("id", "name", "city", "state")
-    settings = {"keep": None, "name": "sellers", **inputs.keyed}
+    settings = {"keep_s": None, "name": "sellers", **inputs.keyed}
     names = ["seller", "auction", "name", "city", "state"]
     sellers = auctions.join(local, "seller", other_on="id", fields=names, **settings)
     return sellers.project("name", "city", "state", "auction")
@@ -87,7 +87,7 @@ def q20(inputs: Inputs) -> Stream[Any]:
     """All bids for auctions of category 10, with the auction."""
     auctions = inputs.auctions.filter(is_category_10)
     names = [*Bid._fields, *(f"auction_{name}" for name in Auction._fields[1:])]
-    settings = {"keep": None, "name": "expanded", **inputs.keyed}
+    settings = {"keep_s": None, "name": "expanded", **inputs.keyed}
     return inputs.bids.join(auctions, "auction", other_on="id", fields=names, **settings)
 
 
@@ -96,7 +96,7 @@ def q23(inputs: Inputs) -> Stream[Any]:
     bids = inputs.bids.project("bidder", "price", "channel", "url")
     persons = inputs.persons.project("id", "name", "email", "card", "city", "state")
     auctions = inputs.auctions.project("seller", "id", "item", "category")
-    settings = {"keep": None, **inputs.keyed}
+    settings = {"keep_s": None, **inputs.keyed}
     with_person = bids.join(persons, "bidder", other_on="id", name="with-person", **settings)
     return with_person.join(auctions, "bidder", other_on="seller", name="with-auction", **settings)
 

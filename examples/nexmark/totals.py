@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -93,19 +93,11 @@ def q19(inputs: Inputs) -> Stream[Any]:
     return best.flat_map(ranks)
 
 
-def is_low(bid: DayBid) -> bool:
-    return bid.price < 10_000
-
-
-def is_middle(bid: DayBid) -> bool:
-    return 10_000 <= bid.price < 1_000_000
-
-
-def is_high(bid: DayBid) -> bool:
-    return bid.price >= 1_000_000
-
-
-RANGES = {1: is_low, 2: is_middle, 3: is_high}
+RANGES: dict[int, Callable[[DayBid], bool]] = {
+    1: lambda bid: bid.price < 10_000,
+    2: lambda bid: 10_000 <= bid.price < 1_000_000,
+    3: lambda bid: bid.price >= 1_000_000,
+}
 
 
 def by_range() -> Iterator[CombinerAggregator[Any]]:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from examples.nexmark.events import Bid
 from examples.nexmark.inputs import LATE, SECOND, Inputs
-from sunshower import Stream, count, sessions, sliding, top, tumbling
+from sunshower import MemoryState, Stream, count, sessions, sliding, top, tumbling
+from sunshower.connectors import PartitionedFiles
 
 
 class Hot(NamedTuple):
@@ -78,6 +79,13 @@ def q8(inputs: Inputs) -> Stream[Any]:
         **inputs.keyed,
     )
     return active.project("id", "name", "window")
+
+
+def q10(inputs: Inputs) -> Stream[Any]:
+    """All bids in files, a folder for each minute, and which of these are complete."""
+    minutes = tumbling(seconds=60 * SECOND, field="at", late=LATE)
+    settings = {**inputs.keyed, "state": inputs.keyed["state"] or MemoryState()}
+    return inputs.bids.apply(PartitionedFiles(inputs.folder, minutes, **settings))
 
 
 def q11(inputs: Inputs) -> Stream[Any]:

@@ -119,6 +119,12 @@ def q9(events: Sorted) -> Iterator[Row]:
         yield id_, *sold, bid.bidder, bid.price, bid.at
 
 
+def q10(events: Sorted) -> Iterator[Row]:
+    """The bids, with the folder of their minute."""
+    for bid in events.bids:
+        yield f"begin={bid.at // 60_000 * 60_000}", *bid
+
+
 def q11(events: Sorted) -> Iterator[Row]:
     times = defaultdict(list)
     for bid in events.bids:

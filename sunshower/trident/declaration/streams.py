@@ -486,10 +486,8 @@ class Aggregations(Generic[R_co]):
             rows, result = _parts_of_updates(stream, divide, by, tasks), combiner.result
         elif isinstance(aggregator, CombinerAggregator):
             operator = PersistCombined(slot, len(by), aggregator, out)
-            rows, result = (
-                stream.combined([aggregator], by).send_groups(by, tasks),
-                aggregator.result,
-            )
+            combined, result = stream.combined([aggregator], by), aggregator.result
+            rows = combined.send_groups(by, tasks)
         else:
             operator = PersistReduced(slot, stream.schema, by, aggregator, out)
             rows, result = stream.send_groups(by, tasks), None
@@ -947,10 +945,9 @@ class WindowBatches(BatchStream[R_co]):
 
 def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) -> list[BatchStage]:
     """The stages of the spouts whose rows reach a window of time, or states that expire. Raises
-    TopologyError if one of them does not know their event time, and for event times behind a
-    window."""
+    TopologyError if one of them does not know event times, and for these behind a window."""
     stages: dict[BatchStage, None] = {}
-    for rows in (rows_here for source in stream.sources for rows_here in source.derivation()):
+    for rows in (rows for source in stream.sources for rows in source.derivation()):
         stage, operator = rows.stage, rows.operator
         if time is not None and isinstance(operator, Windows):
             raise TopologyError(
