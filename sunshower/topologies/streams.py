@@ -497,7 +497,7 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         """The records of each key in the order of their event time, which is in `field`: each is
         handed on when the watermark has passed it. Records of equal time keep the order in which
         they arrived. One may come `late` after a record with a higher time; what comes later is in
-        `.late` of the result. Settings: OrderSettings."""
+        the result's stream `late`. Settings: OrderSettings."""
         stream, by = self._grouped()
         return OrderedRecords(self, event_order(stream, by, field, late, settings))
 
