@@ -18,6 +18,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tasks", type=int, default=1, help="of each keyed operator")
     options = parser.parse_args()
+    if min(options.events, options.rate, options.tasks) < 1:
+        parser.error("--events, --rate and --tasks are at least 1")
     topology = Topology(options.query)
     events = topology.spout("events", Nexmark(options.events, options.seed, options.rate))
     rows = QUERIES[options.query](declare(topology, events, options.tasks))

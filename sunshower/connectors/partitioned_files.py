@@ -92,15 +92,17 @@ class PartitionedFiles:
             not isinstance(window, Window)
             or (window.by_count or window.panes > 1)
             or (window.time is None or window.at_end != "end")
+            or (window.repeated is not None or window.until is not None)
         ):
             raise TopologyError(
                 f"{self._where}: {window!r:.200} does not divide event time into partitions; give "
-                'tumbling(seconds=3600, field="at"), or days=, weeks= or months=, without at_end='
+                'tumbling(seconds=3600, field="at"), or days=, weeks= or months=, without at_end=, '
+                "early=, allowed= and until="
             )
         if by is not None and not callable(by):
             raise TopologyError(
                 f"{self._where}: by is {by!r:.100}; it is a function of a record that returns a "
-                'text, such as lambda click: f"country={click.country}"'
+                "text, the name of a folder such as country=de"
             )
         self.window, self.by, self.state = window, by, state
         self.parallelism, self.name = parallelism, name
@@ -298,8 +300,6 @@ def _publish(draft: Path, target: Path) -> int:
         if end < size:
             file.truncate(end)
         os.fsync(file.fileno())
-    if end:
+    if end:  # an empty one may be that of late records which are just being written
         draft.rename(target)
-    else:
-        draft.unlink()
     return lines

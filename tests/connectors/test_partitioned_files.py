@@ -183,6 +183,9 @@ def test_a_folder_that_is_elsewhere_fails_its_record(tmp_path: Path) -> None:
         sliding(seconds=10, every=5, field="at"),
         sessions(gap=10, field="at"),
         tumbling(seconds=10, field="at", at_end="keep"),
+        tumbling(seconds=10, field="at", allowed=60),
+        tumbling(seconds=10, field="at", early=1),
+        tumbling(seconds=10, field="at", until=bool),
     ],
 )
 def test_a_window_that_divides_no_event_time_is_refused(tmp_path: Path, window: AnyWindow) -> None:

@@ -252,7 +252,7 @@ def list_(
 
 
 @dead.command(no_args_is_help=True)
-@made_of_options(found=read_all)
+@made_of_options(letters_read=read_all)
 def show(
     number: Annotated[int, typer.Argument(metavar="N", help="The number in `list`.")],
     letters_read: Found,

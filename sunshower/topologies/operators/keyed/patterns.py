@@ -26,9 +26,10 @@ from typing import (
     get_args,
     overload,
 )
+from zlib import crc32
 
 from sunshower.arguments import FLAG, Values, check_names
-from sunshower.errors import TopologyError
+from sunshower.errors import StateMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.keyed.key_states import KeyState
@@ -120,7 +121,7 @@ def _reads_match(fits: Any, where: str) -> bool:
             return count > 1
     raise TopologyError(
         f"{where}: {name_of(fits)} is no plain function of a record, or of a record and the match "
-        "so far, as in lambda bid, match: bid.price < match['first'][0].price"
+        "so far, such as one with the parameters bid and match"
     )
 
 
@@ -332,6 +333,8 @@ class FindMatches:
 
     def __init__(self, pattern: Pattern, reads: Schema, select: Callable[..., Any]) -> None:
         self.pattern, self.reads, self.select = pattern, reads, select
+        shape = pattern.within, [step.shape for step in pattern.steps]
+        self._shape = crc32(repr(shape).encode())  # stored with the candidates
 
     def __call__(self, record: Any, state: KeyState[Any]) -> list[Any]:
         return self._selected(state, lambda candidates: candidates.add(state.time, record))
@@ -344,7 +347,12 @@ class FindMatches:
         self, state: KeyState[Any], change: Callable[[Candidates], list[Match[Any]]]
     ) -> list[Any]:
         """What is made of the matches that a change of the candidates has found."""
-        next_number, items, rows = state.value or (0, (), ())
+        shape, next_number, items, rows = state.value or (self._shape, 0, (), ())
+        if shape != self._shape:
+            raise StateMismatch(
+                "match: its state has matches that have begun with other steps or another within=; "
+                "give it the steps that it had, or another name=, with which it begins empty"
+            )
         numbers = [number for number, _ in items]
         records = self.reads.build([row for _, row in items])
         candidates = Candidates(self.pattern, next_number, zip(numbers, records, strict=True), rows)
@@ -353,5 +361,5 @@ class FindMatches:
         if candidates.rows:
             of_records = self.reads.rows([*candidates.records.values()])
             items = [[n, [*row]] for n, row in zip(candidates.records, of_records, strict=True)]
-            state.value = [candidates.next_number, items, candidates.rows]
+            state.value = [self._shape, candidates.next_number, items, candidates.rows]
         return [self.select(match) for match in matches]

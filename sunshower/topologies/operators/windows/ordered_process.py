@@ -22,6 +22,7 @@ from itertools import count, islice
 from math import inf
 from typing import Any
 
+from sunshower.errors import StateMismatch
 from sunshower.records import key_of
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.states import TIME, TIMER, WAITING, Key, check_key, is_own
@@ -116,6 +117,11 @@ class OrderedProcess(TimedProcess):
         if is_own(key) and key[0] == WAITING:
             self._next = max(self._next, key[2] + 1)
             self._wait(self.store.read(stored)[0], key[2], key)
+        elif is_own(key) and key[0] == TIMER and not self.has_timers:
+            raise StateMismatch(
+                f"process {self.store.name!r}: its state has timers, and there is no on_timer=: "
+                "give the one that it had, or the state another name=, with which it begins empty"
+            )
         else:
             super().load(key, stored)
 
@@ -145,7 +151,7 @@ class OrderedProcess(TimedProcess):
             self.store.fetch(self.needed(entry[1] for entry in entries))
             for at, *values in stored:
                 if not is_before(at, self._due.first):
-                    made += super().end(before, at)
+                    made += self.fire_due(at, inf)
                 made += self._process(at, values)
             self._latest = highest([self._latest, just_after(at)])
         made += super().end(before, time)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
+from inspect import isgeneratorfunction
 from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
@@ -261,6 +262,8 @@ def _repeating(
         raise ConfigError(
             "window: early=, allowed= and until= are for windows of time, not of count=… rows"
         )
+    if until is not None and isgeneratorfunction(until):
+        raise ConfigError("window: until= is a generator function; give one that returns a bool")
     if allowed and window.time is None:
         raise ConfigError("window: allowed= needs field=, the one that holds the time of each row")
     repeated = Repeated(early, allowed) if early is not None or allowed else None

@@ -538,8 +538,12 @@ class TimedProcess(KeyedProcess, WindowOperator):
         return self._due.first < inf
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        return self.fire_due(time, _FIRINGS_MAX)
+
+    def fire_due(self, time: Time, more_max: float) -> list[Sequence[Any]]:
         """Fire the timers that are due, in the order of their times, and those that they set and
-        that are due, too. At the end of all sources every timer is due."""
+        that are due, too, at most `more_max`; the next watermark fires what is left. At the end of
+        all sources every timer is due."""
         entries, is_end = [entry for _, entry in self._due.due(time)], time == inf
         keys = [_key_of_entry(entry) for entry in entries]
         self.store.fetch(chain(self.needed(keys), filter(is_own, entries)))
@@ -550,7 +554,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         more = Counter(dict.fromkeys(map(key_of, keys), _FIRINGS_MAX))  # how many a key may have
         more.update(map(key_of, keys))
         last: dict[Any, Time] = {}  # entry → when it has fired last
-        room = len(entries) + _FIRINGS_MAX
+        room = len(entries) + more_max
         while (is_end or room > 0) and (due := next(self._due.due(time), None)) is not None:
             at, entry = due
             if self.store.get(_row_of(entry)) != at:  # another timer of the key has changed it

@@ -98,6 +98,35 @@ def test_a_timer_at_the_time_of_a_record_is_before_it() -> None:
     ]
 
 
+def test_all_timers_before_a_record_fire_before_it_however_many() -> None:
+    def begins(click: Click, state: KeyState[int]) -> Iterator[Change]:
+        state.timer = state.timer or click.at + 1
+        yield Change(click.user, -1, click.at)
+
+    def ticks(user: str, state: KeyState[int]) -> Iterator[Change]:
+        if not state.ended:
+            state.timer = state.time + 1
+        yield Change(user, 0, state.time)
+
+    made, _ = results(Paced(0.0, 12_000.5), begins, on_timer=ticks)
+    times = [change.at for change in made]
+    assert times == sorted(times)
+    assert [(change.number, change.at) for change in made[-3:-1]] == [(0, 12_000), (-1, 12_000.5)]
+
+
+def test_a_state_with_timers_needs_on_timer(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "p.db")
+
+    def stops(user: str, state: KeyState[int]) -> Iterator[Change]:
+        raise ValueError("stop")
+        yield Change(user, 0, 0.0)
+
+    with pytest.raises(TopologyFailed, match="stop"):
+        results(Paced(1.0, 2.0, 50.0), with_timer, late=0, on_timer=stops, state=state)
+    with pytest.raises(TopologyFailed, match="there is no on_timer="):
+        results(Paced(60.0), late=0, state=state)
+
+
 def test_records_of_equal_time_keep_the_order_in_which_they_arrived() -> None:
     def passed(step: Any, state: KeyState[int]) -> Iterator[tuple[int, int, int]]:
         yield step

@@ -24,13 +24,14 @@ from sunshower import (
 )
 from sunshower.clock import ManualClock
 from sunshower.config import Internals
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.runtime.plan import Layout
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.state_shapes import states_of
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 from tests.seeds import seeds
 from tests.topologies.operators.test_keyed_process import Kept
+from tests.topologies.operators.windows.test_windows import Click, Paced
 from tests.topologies.operators.windows.window_swarm import (
     DISORDER,
     Clicks,
@@ -238,6 +239,29 @@ def test_a_state_continues_only_with_the_same_steps() -> None:
     assert shape(THREE).differences(shape(same)) == []
     assert shape(THREE).differences(shape(PatternStep("failed", failed, times=4))) == ["operator"]
     assert shape(THREE).differences(shape(THREE, within=61)) == ["operator"]
+
+
+def test_a_match_that_has_begun_is_not_continued_by_another_pattern(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "match.db")
+
+    def run(source: Paced, *steps: PatternStep[Click]) -> None:
+        topology = Topology("clicks", attempts_max=2)
+        ordered = topology.spout("clicks", source).group_by("user").in_order("at")
+        times = ordered.match(
+            *steps, within=60, select=lambda match: (len(match),), fields=("n",), state=state
+        )
+        times.shuffle().bolt("kept", Kept)
+        run_inline(topology.graph(), clock=ManualClock())
+
+    def fits(click: Click) -> bool:
+        if click.at == 3:
+            raise ValueError("stop")
+        return True
+
+    with pytest.raises(TopologyFailed, match="stop"):
+        run(Paced(1.0, 2.0, 3.0, 4.0), PatternStep("three", fits, times=3))
+    with pytest.raises(TopologyFailed, match="begun with other steps or another within="):
+        run(Paced(9.0), PatternStep("two", fits, times=2))
 
 
 # ---- declarations --------------------------------------------------------------------------------
