@@ -65,7 +65,7 @@ class ConnectedInput(RowOperator):
         self.reader = reader
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        emit([made for row in rows for made in self.expand(row)])
+        emit([keyed_row for row in rows for keyed_row in self.expand(row)])
 
     def expand(self, row: Any) -> Iterable[Any]:
         time = None if self.reader is None else self.reader.time(row)
@@ -103,7 +103,7 @@ def connected_process(
     times = _times_of(inputs, settings, where)
     keys = [f"key-{place}" for place in range(len(by))]
     schemas = tuple(stream.schema for stream, _ in inputs)
-    classes = dict.fromkeys(kind for one in schemas for kind in (one.type, *one.classes))
+    classes = dict.fromkeys(kind for schema in schemas for kind in (schema.type, *schema.classes))
     rows = ConnectedSchema((*keys, _TIME, _RECORD), tuple, tuple(classes), schemas)
     given: Any = {**settings, **({"event_time": _TIME} if times else {})}
     operator = keyed_process(
@@ -114,10 +114,10 @@ def connected_process(
         reader = times[number].reader(stream.schema) if times else None
         divide = ConnectedInput(stream.schema, key, reader)
         arriving.append(stream.then(f"{id}-input-{number + 1}", divide, rows).fields(*keys))
-    made = begin_stage(first.topology, id, arriving, settings).stage.process_by(operator)
-    if times and (window := made.stage.window) is not None:
+    rows_of_calls = begin_stage(first.topology, id, arriving, settings).stage.process_by(operator)
+    if times and (window := rows_of_calls.stage.window) is not None:
         window.fields = times
-    return made
+    return rows_of_calls
 
 
 def _times_of(inputs: Sequence[Input], settings: ConnectedSettings, where: str) -> list[TimeField]:

@@ -236,7 +236,14 @@ class Candidates:
     def rows(self) -> list[list[Any]]:
         """The matches that have begun, as lists."""
         return [
-            [one.first_at, one.at, one.has_gap, one.is_complete, one.taken] for one in self._open
+            [
+                candidate.first_at,
+                candidate.at,
+                candidate.has_gap,
+                candidate.is_complete,
+                candidate.taken,
+            ]
+            for candidate in self._open
         ]
 
     @property

@@ -776,13 +776,13 @@ class PaneWindows(AggregatedWindows[Window]):
         changed = [place for place in self._changed if ended < place[1]]
         self._changed = {}
         self.store.fetch((NUMBERED, *place) for place in changed)
-        made: list[Sequence[Any]] = []
+        rows: list[Sequence[Any]] = []
         changed = [
             place for place in changed if self._results.get(*place).stage is ResultStage.OPEN
         ]
         for place, content in self._open.windows(self.store, changed).items():
-            made += self._numbered_results(place, content, ResultKind.EARLY, ResultStage.OPEN)
-        return made
+            rows += self._numbered_results(place, content, ResultKind.EARLY, ResultStage.OPEN)
+        return rows
 
     def closing_time(self, newest: Time) -> Time:
         if not self.reads_ends:

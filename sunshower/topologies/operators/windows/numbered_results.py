@@ -102,7 +102,7 @@ def updates_of(
 ) -> list[Any]:
     """The updates that results are, see operators/updates.py. `width`: how many values say which
     window it is; `records`: those of the rows."""
-    made, hidden = list[Any](), list[Any]()
+    updates, hidden = list[Any](), list[Any]()
 
     def place(pair: tuple[Sequence[Any], Any]) -> Any:
         row, _ = pair
@@ -112,7 +112,7 @@ def updates_of(
         several = [*pairs]
         shown = [record for _, record in several]
         is_removal = several[0][0][width] == ResultKind.REMOVED
-        made.append(((name, key), number, [] if is_removal else shown))
+        updates.append(((name, key), number, [] if is_removal else shown))
         if is_removal:  # for readers of plain rows
             hidden.append(((name, key), SHOWN, shown))
-    return [*made, *hidden]
+    return [*updates, *hidden]

@@ -142,7 +142,7 @@ class OrderedProcess(TimedProcess):
         return bool(self._waiting) or super().has_open
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        made = list[Sequence[Any]]()
+        rows = list[Sequence[Any]]()
         is_changed = self._due.first < inf and not is_before(time, self._due.first)
         while entries := [*islice(self._taken(time), _AT_ONCE)]:
             is_changed = True
@@ -151,13 +151,13 @@ class OrderedProcess(TimedProcess):
             self.store.fetch(self.needed(entry[1] for entry in entries))
             for at, *values in stored:
                 if not is_before(at, self._due.first):
-                    made += self.fire_due(at, inf)
-                made += self._process(at, values)
+                    rows += self.fire_due(at, inf)
+                rows += self._process(at, values)
             self._latest = highest([self._latest, just_after(at)])
-        made += super().end(before, time)
+        rows += super().end(before, time)
         if is_changed:  # who comes now is late, also after a restart
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
-        return made
+        return rows
 
     def _wait(self, time: Time, number: int, entry: Key) -> None:
         heappush(self._waiting, (time, number, next(self._ties), entry))

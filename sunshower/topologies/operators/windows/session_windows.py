@@ -144,7 +144,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 self._changed.pop(key_of((group, end)), None)
                 if number := self._results.get(group, end).number:
                     self._results.put(group, end, number, ResultStage.GONE)
-        for end in (self.end_of(one[1]) for one in sessions if id(one) not in are_there):
+        for end in (self.end_of(other[1]) for other in sessions if id(other) not in are_there):
             number, stage = self._results.get(group, end)
             self._ends.expect(group, end)
             if stage is ResultStage.ENDED:
@@ -191,7 +191,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups = [group for _, group in self._ends.due(time)]
         self.store.fetch((_SESSIONS, group) for group in groups)
-        made = self._removals() if self.is_repeated else []
+        rows = self._removals() if self.is_repeated else []
         for group in groups:
             left = []
             for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
@@ -199,14 +199,14 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     left.append(session)
                     self._ends.expect(group, end)
                 elif self.is_repeated:
-                    made += self._final(group, end, session[2])
+                    rows += self._final(group, end, session[2])
                     if self.allowed:
                         left.append(session)
                         self._ended.expect(group, end)
                 else:
-                    made += self.results(group, end, self._taken(group, session[2]))
+                    rows += self.results(group, end, self._taken(group, session[2]))
             self._leave(group, left)
-        return made
+        return rows
 
     def _leave(self, group: Any, sessions: Sequence[Session]) -> None:
         """Store what is left of the sessions of a group."""
@@ -217,13 +217,13 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def _removals(self) -> list[Sequence[Any]]:
         """The rows that take back the results of sessions that have become others."""
-        made: list[Sequence[Any]] = []
+        rows: list[Sequence[Any]] = []
         for group, end in self._results.due():
             number, stage = self._results.get(group, end)
             if stage is ResultStage.GONE:
-                made.append(self.removal(group, end, number + 1))
+                rows.append(self.removal(group, end, number + 1))
                 self._results.remove(group, end)
-        return made
+        return rows
 
     def _final(self, group: Any, end: Time, content: Any) -> Iterable[Sequence[Any]]:
         """The rows of a session that has ended, or has changed since; none if neither is so."""
@@ -261,14 +261,14 @@ class SessionWindows(AggregatedWindows[Sessions]):
     def changed(self) -> list[Sequence[Any]]:
         changed, self._changed = self._changed, {}
         self.store.fetch((_SESSIONS, group) for group, _ in changed.values())
-        made: list[Sequence[Any]] = []
+        rows: list[Sequence[Any]] = []
         for group, end in changed.values():
             for session in self._stored(group):
                 if exact(self.end_of(session[1])) == exact(end) and is_before(self._time, end):
                     content = self._taken(group, session[2], removes=False)
                     number = self._results.next(group, end, ResultStage.OPEN)
-                    made += self.results(group, end, content, kind=ResultKind.EARLY, number=number)
-        return made
+                    rows += self.results(group, end, content, kind=ResultKind.EARLY, number=number)
+        return rows
 
     def _taken(self, group: Any, content: Any, *, removes: bool = True) -> Content:
         """The content of a session; its parts are removed if it has ended."""

@@ -606,8 +606,8 @@ class TimedProcess(KeyedProcess, WindowOperator):
         """The rows of a call that a watermark brings, of a function of `give()` and the state of a
         key; `give` None: of `argument`, and with a copy of the state."""
         if give is not None and (lent := self.lent(key)) is not None:
-            made = self.call_lent(key, lent, function, give, at, timer, **about)
-            return self.out.rows(list(made))
+            records = self.call_lent(key, lent, function, give, at, timer, **about)
+            return self.out.rows(list(records))
         state = self.state_at(key, at, timer, **about)
         rows = list(function(argument if give is None else give(), state) or ())
         check_rows(rows, self.out, function)
