@@ -44,12 +44,8 @@ class Group:
 
     def is_shared(self, members: int) -> bool:
         """Whether this number of members own all partitions, each at least one."""
-        owners = self.owners()
-        return (
-            len(owners) == PARTITIONS
-            and {*owners.values()} == self.members()
-            and len(self.members()) == members
-        )
+        names, owners = self.members(), self.owners()
+        return len(names) == members and len(owners) == PARTITIONS and {*owners.values()} == names
 
     def _values(self, what: str) -> Mapping[int, bytes]:
         path = f"{self._home}/{what}/{self._topic}"
