@@ -19,6 +19,7 @@ import re
 from base64 import b64decode
 from collections import Counter, abc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, Flag
 from functools import partial
 from numbers import Integral, Real
@@ -85,6 +86,27 @@ def records_reader(kind: type[Any]) -> Read:
         return read.of_object(value)
 
     return records
+
+
+def text_reader(kind: type[Any]) -> Read:
+    """As `record_reader`, of an object of texts, as CSV has them: `"7"` is a number where a field
+    is one. An empty text is None where a field may be None."""
+    read = _Readers(of_texts=True).top(kind)
+    empty_is_none = {
+        name
+        for name, (hint, _) in constructor_fields(kind).items()
+        if {NoneType, None} & {*get_args(hint)}
+    }
+
+    def record(values: Mapping[str, str]) -> Any:
+        return read.of_object(
+            {
+                name: None if not value and name in empty_is_none else value
+                for name, value in values.items()
+            }
+        )
+
+    return record
 
 
 def json_reader(kind: type[Any]) -> Callable[[bytes | str], Any]:
@@ -230,12 +252,14 @@ def _hook(kind: Any, value: Any) -> Any:
 class _Readers:
     """Functions that read a decoded value by an annotation.
 
-    `of_json`: bytes are texts, in base64. `restores`: the values are those of records that
-    existed before; no constructor runs.
+    `of_json`: bytes are texts, in base64. `of_texts`: so are numbers. `restores`: the values are
+    those of records that existed before; no constructor runs.
     """
 
-    def __init__(self, *, restores: bool = False, of_json: bool = False) -> None:
-        self._restores, self.of_json = restores, of_json
+    def __init__(
+        self, *, restores: bool = False, of_json: bool = False, of_texts: bool = False
+    ) -> None:
+        self._restores, self.of_json, self.is_strict = restores, of_json or of_texts, not of_texts
         self._records: dict[type[Any], _RecordReader] = {}  # a record may contain its own type
         self._is_guarded = False
         self.depth = 0
@@ -262,7 +286,7 @@ class _Readers:
         return not self._is_guarded and not any(reader.runs_code for reader in nested)
 
     def convert(self, value: Any, wire: Any) -> Any:
-        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=True)
+        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=True, strict=self.is_strict)
 
     def of(self, annotation: Any) -> Read:
         """The function for an annotation. It raises a misfit."""
@@ -310,7 +334,8 @@ class _Readers:
         if kind in SCALARS:
             return _hooked(_scalar(kind))
         if issubclass(kind, Enum):
-            return _hooked(_enum(kind, self._restores)) if kind.__members__ else Any
+            read = _enum(kind, self._restores)
+            return _hooked(read if self.is_strict else _of_text(read)) if kind.__members__ else Any
         if is_record(kind):
             return self.record(kind).hooked
         if issubclass(kind, bytes | bytearray | memoryview):
@@ -479,6 +504,7 @@ class _RecordReader:
             type=self._struct,
             dec_hook=_hook,
             str_keys=True,
+            strict=self._readers.is_strict,
         )
         self.is_declared = True
         if not self._restores:
@@ -799,6 +825,19 @@ def _bytes(is_text: bool, value: Any) -> Any:
         except (binascii.Error, ValueError):
             pass
     raise _Misfit(f"{{}} is no bytes{', which are base64 in JSON' if is_text else ''}", value)
+
+
+def _of_text(read: Read) -> Read:
+    """Reads a text, or what it stands for."""
+
+    def of_text(value: Any) -> Any:
+        forms = [value, *_values_of_key(value)]
+        for form in forms[:-1]:
+            with suppress(_Misfit):
+                return read(form)
+        return read(forms[-1])
+
+    return of_text
 
 
 def _enum(kind: type[Enum], restores: bool) -> Read:
