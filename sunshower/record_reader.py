@@ -92,11 +92,7 @@ def text_reader(kind: type[Any]) -> Read:
     """As `record_reader`, of an object of texts, as CSV has them: `"7"` is a number where a field
     is one. An empty text is None where a field may be None."""
     read = _Readers(of_texts=True).top(kind)
-    empty_is_none = {
-        name
-        for name, (hint, _) in constructor_fields(kind).items()
-        if {NoneType, None} & {*get_args(hint)}
-    }
+    empty_is_none = _nullable(kind)
 
     def record(values: Mapping[str, str]) -> Any:
         return read.of_object(
@@ -107,6 +103,42 @@ def text_reader(kind: type[Any]) -> Read:
         )
 
     return record
+
+
+def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[str]]], list[Any]]:
+    """A function that makes records of rows with these columns, as `text_reader` does of each: a
+    third of its time. Columns that are no fields are passed over. It raises ValueError, without a
+    name of the place, if some row cannot be read."""
+    readers = _Readers(of_texts=True)
+    fields, build, by_name = _constructor(kind)
+    order = [*columns, *(name for name in fields if name not in columns)]
+    specs: list[Any] = []
+    for index, name in enumerate(order):
+        annotation, default = fields.get(name, (Any, None))
+        more = [] if index < len(columns) else [_default(default)]
+        specs.append((f"f{index}", readers.wire(annotation), *more))
+    readers.finish()
+    struct: Any = msgspec.defstruct("Row", specs, array_like=True)
+    values = _getter([order.index(name) for name in fields])
+    if by_name:
+        build = _by_name(build, tuple(fields))
+    nullable = [place for place, name in enumerate(columns) if name in _nullable(kind)]
+
+    def records(rows: list[list[str]]) -> list[Any]:
+        if {*map(len, rows)} - {len(columns)}:
+            raise ValueError("a row has more values than there are columns, or fewer")
+        for place in nullable:
+            for row in rows:
+                row[place] = row[place] or None  # type: ignore[call-overload]
+        return [*map(build, map(values, readers.convert(rows, list[struct])))]
+
+    return records
+
+
+def _nullable(kind: type[Any]) -> set[str]:
+    """The fields that may be None."""
+    fields = constructor_fields(kind)
+    return {name for name, (hint, _) in fields.items() if {NoneType, None} & {*get_args(hint)}}
 
 
 def json_reader(kind: type[Any]) -> Callable[[bytes | str], Any]:
@@ -370,7 +402,7 @@ class _Readers:
         hints = hints_of(kind)
         required = {name for name, hint in hints.items() if _is_required(kind, name, hint)}
         struct = self.struct({name: (hint, _ABSENT) for name, hint in hints.items()})
-        values_of = _getter(len(hints))
+        values_of = _getter(range(len(hints)))
 
         def read(value: Any) -> Any:
             items = dict(_expect(dict, value))
@@ -498,7 +530,7 @@ class _RecordReader:
         self._order = tuple(fields)
         self._struct = self._readers.struct(fields)
         self._build = _by_name(build, self._order) if by_name else build
-        self._values = _getter(len(fields))
+        self._values = _getter(range(len(fields)))
         self._convert = partial(
             msgspec.convert,
             type=self._struct,
@@ -776,10 +808,10 @@ def _by_name(build: Read, names: tuple[str, ...]) -> Read:
     return named
 
 
-def _getter(count: int) -> Callable[[Any], tuple[Any, ...]]:
-    """The values of a Struct."""
-    names = [f"f{index}" for index in range(count)]
-    if count > 1:
+def _getter(fields: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of these fields of a Struct."""
+    names = [f"f{index}" for index in fields]
+    if len(names) > 1:
         return attrgetter(*names)
     return lambda struct: tuple(getattr(struct, name) for name in names)
 

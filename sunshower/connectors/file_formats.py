@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from io import BytesIO
+from io import BytesIO, StringIO
+from itertools import accumulate, compress
 from pathlib import Path
 from types import NoneType
 from typing import IO, Any, Literal, NamedTuple, NewType, get_args, get_origin
@@ -19,7 +21,7 @@ from typing import IO, Any, Literal, NamedTuple, NewType, get_args, get_origin
 from sunshower.arrow.record_columns import PARQUET, RecordColumns
 from sunshower.errors import RecordMismatch, SourceError, Unserialisable, user_errors
 from sunshower.field_types import constructor_fields, hints_of, is_record
-from sunshower.record_reader import json_reader, record_reader, text_reader
+from sunshower.record_reader import json_reader, record_reader, rows_reader, text_reader
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.texts import clip, describe, message_of, utf8
@@ -29,7 +31,7 @@ _BOM = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
 _JSON_KEYS = (str, int, float, bool, NoneType)
 _SHOWN_BYTES = 200  # of a record in an error
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16  # bytes of a block of lines, about
 _DELIMITERS = ",;\t|"
 _ROW_MAX = 1 << 20  # bytes of a row of CSV with newlines in its values
 _JSON, _CSV, _PARQUET = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".parquet",)
@@ -54,54 +56,57 @@ class Misread(NamedTuple):
     reason: str
 
 
-class Entry(NamedTuple):
-    """What a file has at one place."""
+class Block(NamedTuple):
+    """Some of the records of a file, one after the other."""
 
-    first: int  #: its position
-    end: int  #: the position behind it
-    value: Any  #: a record; a list of them, of a JSON array; or a Misread
+    firsts: list[int]  #: the position of each
+    end: int  #: the position behind the last one
+    values: list[Any]  #: a record; a list of them, of a JSON array; or a Misread
 
 
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def json_entries(
+class _Lines(NamedTuple):
+    """Some lines of a file, or rows of CSV, which may have several lines."""
+
+    firsts: list[int]
+    end: int
+    numbers: Sequence[int]  # from 1
+    lines: list[bytes]
+
+
+def json_blocks(
     name: str, file: IO[bytes], read: Callable[[bytes], Any], first: int = 0, *, whole: bool = True
-) -> Iterator[Entry]:
+) -> Iterator[Block]:
     """JSON lines in UTF-8, with or without a byte order mark, from a position on. `whole`: a last
     line without a newline is complete. `read` makes a record of a line, or a list of records."""
-    for begin, end, number, line in _lines(file, first, whole=whole):
-        if line.strip():
-            text = line.removesuffix(b"\n")
-            try:
-                value = read(text)
-            except user_errors() as error:  # a record type may raise anything for wrong values
-                value = Misread(ObjectRecord(name, number, text), message_of(error))
-            yield Entry(begin, end, value)
+    for block in _lines(file, first, whole=whole):
+        yield _read_each(name, _without_blank(block), lambda line: read(line.removesuffix(b"\n")))
 
 
-def line_entries(
+def line_blocks(
     name: str, file: IO[bytes], encoding: str, first: int = 0, *, whole: bool = True
-) -> Iterator[Entry]:
+) -> Iterator[Block]:
     """The lines of a text, also blank ones, as Line."""
-    for begin, end, number, line in _lines(file, first, whole=whole):
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            value: Any = Line(text.decode(encoding))
-        except UnicodeDecodeError as error:
-            value = Misread(ObjectRecord(name, number, text), message_of(error))
-        yield Entry(begin, end, value)
+    for block in _lines(file, first, whole=whole):
+        yield _read_each(name, block, lambda line: Line(_content(line).decode(encoding)))
 
 
-def _lines(file: IO[bytes], first: int, *, whole: bool) -> Iterator[tuple[int, int, int, bytes]]:
-    """Lines from a position on: where each begins and ends, its number from 1, and its bytes."""
-    number = _newlines(file, first)
-    end = first
-    for line in file:
-        if not (whole or line.endswith(b"\n")):
-            return
-        begin, end, number = end, end + len(line), number + 1
-        yield begin, end, number, line if begin else line.removeprefix(_BOM)
+def _lines(file: IO[bytes], first: int, *, whole: bool) -> Iterator[_Lines]:
+    """The lines of a file from a position on."""
+    number = _newlines(file, first) + 1
+    ends = False
+    while not ends and (lines := file.readlines(_BLOCK)):
+        if not (whole or lines[-1].endswith(b"\n")):
+            lines.pop()
+            ends = True  # the rest of the line may be there by now
+        *firsts, end = accumulate(map(len, lines), initial=first)
+        if lines:
+            if not first:
+                lines[0] = lines[0].removeprefix(_BOM)
+            yield _Lines(firsts, end, range(number, number + len(lines)), lines)
+        number, first = number + len(lines), end
 
 
 def _newlines(file: IO[bytes], end: int) -> int:
@@ -112,37 +117,75 @@ def _newlines(file: IO[bytes], end: int) -> int:
     return count
 
 
+def _without_blank(block: _Lines) -> _Lines:
+    filled = [bool(line.strip()) for line in block.lines]
+    if all(filled):
+        return block
+    firsts, numbers, lines = (
+        [*compress(values, filled)] for values in (block.firsts, block.numbers, block.lines)
+    )
+    return _Lines(firsts, block.end, numbers, lines)
+
+
+def _content(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _read_each(name: str, block: _Lines, read: Callable[[bytes], Any]) -> Block:
+    values: list[Any] = []
+    for number, line in zip(block.numbers, block.lines, strict=True):
+        try:
+            values.append(read(line))
+        except user_errors() as error:  # a record type may raise anything for wrong values
+            values.append(Misread(ObjectRecord(name, number, _content(line)), message_of(error)))
+    return Block(block.firsts, block.end, values)
+
+
 # ---- CSV -----------------------------------------------------------------------------------------
 
 
-def csv_entries(
+def csv_blocks(
     name: str,
     file: IO[bytes],
     kind: type[Any],
-    read: Callable[[dict[str, str]], Any],
     encoding: str = "utf-8",
     first: int = 0,
     *,
     whole: bool = True,
-) -> Iterator[Entry]:
+) -> Iterator[Block]:
     """The rows of a CSV file, whose first line has the names of the columns (RFC 4180). The
     separator is that of `,` `;` tab and `|` by which the names are fields of the record type.
     Raises SourceError for a field without a column."""
-    lines = _lines(file, 0, whole=whole)
-    header = next(((end, line) for _, end, _, line in lines if line.strip()), None)
-    if header is None:
-        return
-    columns, delimiter = _columns(name, header[1], kind, encoding)
-    if first > header[0]:
-        file.seek(0)
-        lines = _lines(file, first, whole=whole)
-    for begin, end, number, row in _rows_of_lines(lines, whole=whole):
-        text = row.removesuffix(b"\n").removesuffix(b"\r")
+    header, end = b"", 0
+    while not header.strip():
+        if not (header := file.readline()) or not (whole or header.endswith(b"\n")):
+            return
+        end += len(header)
+    columns, delimiter = _columns(name, header.removeprefix(_BOM), kind, encoding)
+    rows_of, read_row = rows_reader(kind, columns), text_reader(kind)
+
+    def texts(rows: str) -> Iterator[list[str]]:
+        return csv.reader(StringIO(rows, newline=""), delimiter=delimiter, strict=True)
+
+    def record(row: bytes) -> Any:
+        values = next(texts(_content(row).decode(encoding)))
+        if len(values) != len(columns):
+            what = f"it has {len(values)} values, and the first line {len(columns)} columns"
+            raise ValueError(what)
+        return read_row(dict(zip(columns, values, strict=True)))
+
+    file.seek(0)
+    for lines in _joined(_lines(file, max(first, end), whole=whole), whole=whole):
+        block = _without_blank(lines)
         try:
-            value = read(_texts(text.decode(encoding), columns, delimiter))
-        except user_errors() as error:
-            value = Misread(ObjectRecord(name, number, text), message_of(error))
-        yield Entry(begin, end, value)
+            text = b"".join(block.lines).decode(encoding)
+            if len(rows := [*texts(text)]) != len(block.lines):
+                raise ValueError("a row has several lines")
+            records = rows_of(rows)
+        except user_errors():  # some row is wrong, or has newlines: look at each
+            yield _read_each(name, block, record)
+        else:
+            yield Block(block.firsts, block.end, records)
 
 
 def _columns(name: str, header: bytes, kind: type[Any], encoding: str) -> tuple[list[str], str]:
@@ -168,45 +211,42 @@ def _split(text: str, delimiter: str) -> list[str]:
     return next(csv.reader([text], delimiter=delimiter), [])
 
 
-def _texts(row: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
-    """The values of a row by their columns. Raises ValueError, csv.Error."""
-    values = next(csv.reader(row.splitlines(keepends=True), delimiter=delimiter, strict=True))
-    if len(values) != len(columns):
-        raise ValueError(f"it has {len(values)} values, and the first line {len(columns)} columns")
-    return dict(zip(columns, values, strict=True))
-
-
-def _rows_of_lines(
-    lines: Iterable[tuple[int, int, int, bytes]], *, whole: bool
-) -> Iterator[tuple[int, int, int, bytes]]:
+def _joined(blocks: Iterable[_Lines], *, whole: bool) -> Iterator[_Lines]:
     """Join lines to rows: a value in quotes may have newlines. Where no end of the quotes follows,
     each line is a row."""
-    waiting: list[tuple[int, int, int, bytes]] = []
-    is_open, size = False, 0
-    for line in lines:
-        if not waiting and not line[3].strip():
+    waiting: list[tuple[int, int, bytes]] = []  # position, number and bytes of lines
+    size, is_open, end = 0, False, 0
+    for block in blocks:
+        if not waiting and not any(line.count(b'"') % 2 for line in block.lines):
+            yield block
             continue
-        waiting.append(line)
-        is_open ^= line[3].count(b'"') % 2 == 1
-        size += len(line[3])
-        if not is_open:
-            (begin, _, number, _), end = waiting[0], line[1]
-            yield begin, end, number, b"".join(part[3] for part in waiting)
-        elif size > _ROW_MAX:
-            yield from waiting
-        else:
-            continue
-        waiting, is_open, size = [], False, 0
-    if whole:
-        yield from waiting
+        rows: list[tuple[int, int, bytes]] = []
+        for line in zip(block.firsts, block.numbers, block.lines, strict=True):
+            waiting.append(line)
+            is_open ^= line[2].count(b'"') % 2 == 1
+            size += len(line[2])
+            if not is_open:
+                rows.append((*waiting[0][:2], b"".join(part for _, _, part in waiting)))
+            elif size > _ROW_MAX:
+                rows += waiting
+            else:
+                continue
+            waiting, size, is_open = [], 0, False
+        end = block.end
+        if rows:
+            firsts, numbers, lines = map(list, zip(*rows, strict=True))
+            yield _Lines(firsts, waiting[0][0] if waiting else end, numbers, lines)
+    if waiting and whole:
+        firsts, numbers, lines = map(list, zip(*waiting, strict=True))
+        yield _Lines(firsts, end, numbers, lines)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------
 
 
-def parquet_entries(
+def parquet_blocks(
     name: str, file: IO[bytes], read: Callable[[Any], Any], first: int = 0
-) -> Iterator[Entry]:
+) -> Iterator[Block]:
     """The rows of a Parquet file, from a position on. Raises ArrowException for bytes that are
     none, ValueError for two columns of one name."""
     place = 0
@@ -215,18 +255,18 @@ def parquet_entries(
             place += count
             continue
         table, int96 = group()
+        values: list[Any] = []
         for number, row in enumerate(_rows(table, int96)):
-            place += 1
-            if place <= first:
-                continue
             try:
                 if isinstance(row, Exception):
                     raise row
-                value = read(row)
+                values.append(read(row))
             except user_errors() as error:  # as above
-                stored = ObjectRecord(name, place, table.slice(number, 1))
-                value = Misread(stored, message_of(error))
-            yield Entry(place - 1, place, value)
+                stored = ObjectRecord(name, place + number + 1, table.slice(number, 1))
+                values.append(Misread(stored, message_of(error)))
+        firsts = [*range(max(place, first), place + count)]
+        yield Block(firsts, place + count, values[len(values) - len(firsts) :])
+        place += count
 
 
 def _row_groups(source: IO[bytes]) -> Iterator[tuple[int, Callable[[], tuple[Any, Any]]]]:
@@ -438,39 +478,44 @@ class RecordReaders:
     def __init__(self, kind: type[Any], encoding: str = "utf-8") -> None:
         self._kind, self._encoding = kind, encoding
         if kind is not Line:
-            self._json, self._row, self._texts = (
-                json_reader(kind),
-                record_reader(kind),
-                text_reader(kind),
-            )
+            self._json, self._row = json_reader(kind), record_reader(kind)
 
-    def entries(self, path: str, first: int = 0, *, whole: bool = True) -> Iterator[Entry]:
+    def blocks(self, path: str, first: int = 0, *, whole: bool = True) -> Iterator[Block]:
         """What a file has from a position on. Raises SourceError for a file that cannot be read."""
         try:
             with gzip.open(path) if is_compressed(path) else Path(path).open("rb") as file:
                 yield from self.of_file(path, file, first, whole=whole)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{path} cannot be read: {message_of(error)}") from error
+
+    def records(self, name: str, data: bytes) -> list[Any]:
+        """The records of a file in memory, and a Misread for each that cannot be read. Raises as
+        `blocks`."""
+        try:
+            data = gzip.decompress(data) if is_compressed(name) else data
+        except (OSError, EOFError, zlib.error) as error:
+            raise SourceError(f"{name} cannot be read: {message_of(error)}") from error
+        return records_of(self.of_file(name, BytesIO(data)))
 
     def of_file(
         self, name: str, file: IO[bytes], first: int = 0, *, whole: bool = True
-    ) -> Iterator[Entry]:
-        """As `entries`, of a file that is open at its beginning."""
+    ) -> Iterator[Block]:
+        """As `blocks`, of a file that is open at its beginning."""
         suffix, kind, encoding = suffix_of(name), self._kind, self._encoding
         if kind is Line:
-            yield from line_entries(name, file, encoding, first, whole=whole)
+            yield from line_blocks(name, file, encoding, first, whole=whole)
         elif suffix in _CSV:
-            yield from csv_entries(name, file, kind, self._texts, encoding, first, whole=whole)
+            yield from csv_blocks(name, file, kind, encoding, first, whole=whole)
         elif suffix in _PARQUET:
             try:
-                yield from parquet_entries(name, file, self._row, first)
+                yield from parquet_blocks(name, file, self._row, first)
             except Exception as error:  # of the library, for bytes that are no Parquet
                 raise SourceError(
                     f"{name} cannot be read: {message_of(error)}; correct the file, or remove it "
                     "before it is read"
                 ) from error
         else:
-            yield from json_entries(name, file, self._json, first, whole=whole)
+            yield from json_blocks(name, file, self._json, first, whole=whole)
 
 
 def is_compressed(path: str) -> bool:
@@ -478,22 +523,26 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(_GZIP)
 
 
-def records_of(entries: Iterable[Entry]) -> list[Any]:
+def records_of(blocks: Iterable[Block]) -> list[Any]:
     """The records, and a Misread for each that cannot be read."""
     records: list[Any] = []
-    for entry in entries:
-        records += entry.value if type(entry.value) is list else [entry.value]
+    for block in blocks:
+        if list in {*map(type, block.values)}:
+            for value in block.values:
+                records += value if type(value) is list else [value]
+        else:
+            records += block.values
     return records
 
 
 def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[Any]:
     """As `records_of`, of JSON lines."""
-    return records_of(json_entries(name, BytesIO(data), read))
+    return records_of(json_blocks(name, BytesIO(data), read))
 
 
 def parquet_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[Any]:
     """As `records_of`, of a Parquet file. Raises ArrowException for data that are none."""
-    return records_of(parquet_entries(name, BytesIO(data), read))
+    return records_of(parquet_blocks(name, BytesIO(data), read))
 
 
 # ---- writing ------------------------------------------------------------------------------------

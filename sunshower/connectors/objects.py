@@ -8,20 +8,18 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, Instance, Values, checked
 from sunshower.connectors.file_formats import (
-    SUFFIXES,
     JsonLinesWriter,
     Misread,
     ObjectRecord,
     ParquetWriter,
     RecordReaders,
-    records_of,
+    suffix_of,
 )
 from sunshower.errors import (
     ConfigError,
@@ -388,7 +386,7 @@ class ObjectBatches(PartitionedSpout):
         return next(of_share, None)
 
     def _list(self) -> list[str]:
-        return [name for name in self._folder.names() if name.endswith(SUFFIXES)]
+        return [name for name in self._folder.names() if suffix_of(name)]
 
     def _open_object(self, name: str, checksum: int) -> _Content:
         """The object of which rows were read before. Raises IncompleteBatch if it has changed."""
@@ -413,7 +411,7 @@ class ObjectBatches(PartitionedSpout):
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         """The records of an object, and a Misread for each that cannot be read."""
         try:
-            return records_of(self._readers.of_file(name, BytesIO(data)))
+            return self._readers.records(name, data)
         except SourceError as error:
             raise SourceError(f"{self._folder}/{error}") from error
 

@@ -19,6 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from itertools import compress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -29,15 +30,16 @@ from numpy.typing import NDArray
 from sunshower.arguments import CLASS, Instance, checked
 from sunshower.connectors.file_formats import (
     SUFFIXES,
-    Entry,
+    Block,
     Misread,
     RecordReaders,
     is_compressed,
+    records_of,
     suffix_of,
 )
 from sunshower.errors import SourceError, TopologyError
 from sunshower.field_types import record_fields
-from sunshower.kafka.consuming.partition_progress import Progress
+from sunshower.state.log_progress import Progress
 from sunshower.state.tree import Tree
 from sunshower.texts import clip
 from sunshower.topologies.components import Context, Spout
@@ -50,6 +52,7 @@ _PATHS = Instance((str, os.PathLike), 'a path or a glob, such as "orders/*.csv"'
 _STORE = Instance((Callable,), 'a store, such as InSqlite("positions.db")')
 _BITS = 40  # of a position: a file of a terabyte
 _POSITION = (1 << _BITS) - 1
+_NO_NUMBERS = np.zeros(0, np.int64)
 _LIST_S = 1.0  # between two listings
 _STORE_S = 0.5  # between two times at which positions are stored
 _SHOWN_BYTES = 500
@@ -84,13 +87,11 @@ class RecordFiles(Spout[Any]):
     def records(self) -> Iterator[Any]:
         readers = RecordReaders(self.emits, self.encoding)
         for path in self.files:
-            for entry in readers.entries(path):
-                if type(entry.value) is Misread:
-                    yield _unreadable(0, entry.value)
-                elif type(entry.value) is list:
-                    yield from entry.value
-                else:
-                    yield entry.value
+            for block in readers.blocks(path):
+                values = records_of([block])
+                if Misread in {*map(type, values)}:
+                    values = [_unreadable(0, v) if type(v) is Misread else v for v in values]
+                yield from values
 
 
 class FollowedFiles(LogSpout[Any]):
@@ -158,27 +159,32 @@ class FollowedFiles(LogSpout[Any]):
         if lists_again and not self._turns and now - self._listed_s >= _LIST_S:
             self._list()
             self._listed_s = now
-        numbers: list[int] = []
-        records: list[Any] = []
-        unreadable: list[Unreadable] = []
-        while self._turns and len(numbers) + len(unreadable) < limit:
+        parts: list[tuple[I64, list[Any]]] = []
+        left = limit
+        while self._turns and left:
             try:
-                number, value = self._turns[0].next()
+                parts.append(self._turns[0].next(left))
             except StopIteration:
                 self._turns.popleft()
             except SourceError:
-                if not (numbers or unreadable):
+                if not parts:
                     raise
                 break  # the next poll raises it
             else:
-                if type(value) is Misread:
-                    unreadable.append(_unreadable(number, value))
-                else:
-                    numbers.append(number)
-                    records.append(value)
+                left -= len(parts[-1][0])
+        numbers = np.concatenate([_NO_NUMBERS, *(numbers for numbers, _ in parts)])
+        records = [value for _, values in parts for value in values]
+        unreadable: list[Unreadable] = []
+        if Misread in {*map(type, records)}:
+            bad = np.array([type(value) is Misread for value in records])
+            unreadable = [
+                _unreadable(int(number), value)
+                for number, value in zip(numbers[bad], compress(records, bad), strict=True)
+            ]
+            numbers, records = numbers[~bad], [*compress(records, ~bad)]
         self._asked_s = now
         ended = self.ends and self.has_read_first()
-        return Polled(np.array(numbers, np.int64), records, unreadable, ended=ended)
+        return Polled(numbers, records, unreadable, ended=ended)
 
     def acked(self, numbers: I64) -> None:
         files = numbers >> _BITS
@@ -257,7 +263,8 @@ class _File:
         self._whole = whole or not self._grows
         self._is_done = stored.get("done", False)  # and will not grow
         self._progress: Progress | None = None  # while records of it are open
-        self._entries: Iterator[Entry] | None = None
+        self._blocks: Iterator[Block] | None = None
+        self._rest: Block | None = None  # of the block that was read last
         self._size = -1  # when it was begun
 
     @property
@@ -277,24 +284,26 @@ class _File:
             )
         return size != self._size
 
-    def next(self) -> tuple[int, Any]:
-        """The number and value of the next record. Raises StopIteration at the end, and SourceError
-        for a file that cannot be read, again at each call."""
-        if self._entries is None:
+    def next(self, most: int) -> tuple[I64, list[Any]]:
+        """Up to so many of the next records, with their numbers. Raises StopIteration at the end,
+        and SourceError for a file that cannot be read, again at each call."""
+        if self._blocks is None:
             self._size = _size(self.path) or 0
-            self._entries = self._readers.entries(self.path, self._read, whole=self._whole)
+            self._blocks = self._readers.blocks(self.path, self._read, whole=self._whole)
             self._progress = self._progress or Progress(self._read)
         assert self._progress is not None
         try:
-            first, end, value = next(self._entries)
+            firsts, end, values = self._rest or next(self._blocks)
         except (StopIteration, SourceError) as error:
-            self._entries = None
+            self._blocks = None
             self._is_done = isinstance(error, StopIteration) and not self._grows
             self._settle()
             raise
-        self._progress.emit(np.array([first], np.int64))
-        self._progress.reached(end)
-        return (self._number << _BITS) + first, value
+        self._rest = Block(firsts[most:], end, values[most:]) if len(values) > most else None
+        positions = np.array(firsts[:most], np.int64)
+        self._progress.emit(positions)
+        self._progress.reached(self._rest.firsts[0] if self._rest else end)
+        return (self._number << _BITS) + positions, values[:most]
 
     def ack(self, positions: I64) -> None:
         """Settle the records at these positions."""
@@ -306,7 +315,7 @@ class _File:
         """Note the position, and free the progress if it is not needed."""
         assert self._progress is not None
         self._at = self._progress.contiguous
-        if self._entries is None and not self._progress.unsettled:
+        if self._blocks is None and not self._progress.unsettled:
             self._progress = None
 
     def content(self) -> dict[str, Any]:

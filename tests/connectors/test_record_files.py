@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,7 +24,7 @@ from pyarrow import parquet
 from sunshower import Bolt, Context, Line, Retry, Spout, Topology, count, run_inline
 from sunshower.clock import ManualClock
 from sunshower.connectors import FollowedFiles, RecordFiles
-from sunshower.connectors.file_formats import Misread, RecordReaders
+from sunshower.connectors.file_formats import Block, Misread, RecordReaders, records_of
 from sunshower.errors import ClusterError, SourceError, SunshowerError, TopologyFailed
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster
@@ -124,11 +125,21 @@ def test_each_format_has_the_same_records(tmp_path: Path, name: str) -> None:
 def test_reading_continues_at_the_position_of_each_record(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(FORMS[name])
-    entries = [*RecordReaders(Order).entries(str(path))]
-    assert [entry.value for entry in entries] == ORDERS
-    for place, entry in enumerate(entries):
-        assert [*RecordReaders(Order).entries(str(path), entry.first)] == entries[place:]
-        assert [*RecordReaders(Order).entries(str(path), entry.end)] == entries[place + 1 :]
+    whole = entries(RecordReaders(Order).blocks(str(path)))
+    assert [value for _, _, value in whole] == ORDERS
+    for place, (first, end, _) in enumerate(whole):
+        assert entries(RecordReaders(Order).blocks(str(path), first)) == whole[place:]
+        assert entries(RecordReaders(Order).blocks(str(path), end)) == whole[place + 1 :]
+
+
+def entries(blocks: Iterable[Block]) -> list[tuple[int, int, Any]]:
+    """Where each record begins and ends, and its value."""
+    return [
+        entry
+        for firsts, end, values in blocks
+        if firsts
+        for entry in zip(firsts, [*firsts, end][1:], values, strict=True)
+    ]
 
 
 class Pair(NamedTuple):
@@ -144,8 +155,8 @@ def test_what_csv_writes_is_read(rows: list[tuple[str, str]], mark: str, end: st
     file = StringIO(newline="")
     writer = csv.writer(file, delimiter=mark, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([("a", "b"), *rows])
-    entries = RecordReaders(Pair).of_file("x.csv", BytesIO(file.getvalue().encode()))
-    assert [entry.value for entry in entries] == rows
+    blocks = RecordReaders(Pair).of_file("x.csv", BytesIO(file.getvalue().encode()))
+    assert records_of(blocks) == rows
 
 
 @given(st.binary(max_size=60), st.sampled_from(["a.csv", "a.jsonl"]))
@@ -153,17 +164,18 @@ def test_any_bytes_are_records_or_misread_and_none_is_passed_over(data: bytes, n
     start = 4 if name == "a.csv" else 0  # behind the names of the columns
     data = b"a,b\n"[:start] + data
     at = start
-    for entry in RecordReaders(Pair).of_file(name, BytesIO(data)):
-        assert at <= entry.first < entry.end
-        assert not data[at : entry.first].removeprefix(BOM).strip()
-        at = entry.end
+    for first, end, value in entries(RecordReaders(Pair).of_file(name, BytesIO(data))):
+        assert at <= first < end
+        assert not data[at:first].removeprefix(BOM).strip()
+        assert isinstance(value, Pair | Misread | list)
+        at = end
     assert not data[at:].removeprefix(BOM).strip()
 
 
 def test_a_quote_without_an_end_costs_its_line_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n1,"x\n2,y\n3,z\n')
-    first, *others = [entry.value for entry in RecordReaders(Pair).entries(str(path))]
+    first, *others = records_of(RecordReaders(Pair).blocks(str(path)))
     assert isinstance(first, Misread)
     assert (first.record.number, first.record.value) == (2, b'1,"x')
     assert others == [("2", "y"), ("3", "z")]
