@@ -195,6 +195,10 @@ def with_watermarks(
         operator.sources = sum(tasks.values())
         own_tasks = sum(tasks[spout] for spout in senders.spouts)
         operator.senders = own_tasks, tuple(senders.stages)
+        if operator.has_tables:
+            streams = upstream(components, component.inputs[:1])
+            both = (*senders.spouts, *senders.stages)
+            operator.tables = tuple(sender for sender in both if sender not in streams)
     return by_id
 
 
@@ -339,7 +343,7 @@ def check_time(
             f"{where}: its event time is {field.name!r}, that of another window downstream of "
             f"{rows} is {known.name!r}; give both the same field"
         )
-    check_equal(field, known, rows, where, ("zone", "ahead", "unit"))
+    check_equal(field, known, rows, where, ("ahead", "unit"))
 
 
 def check_equal(
@@ -375,7 +379,7 @@ def _with_times(
             check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
                 check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
-            times.setdefault(id, field)
+            times[id] = field if known is None else known.read_as(field)
     return replace(spout, event_times=times)
 
 
