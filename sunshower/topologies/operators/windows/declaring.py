@@ -196,9 +196,7 @@ def with_watermarks(
         own_tasks = sum(tasks[spout] for spout in senders.spouts)
         operator.senders = own_tasks, tuple(senders.stages)
         if operator.has_tables:
-            streams = upstream(components, component.inputs[:1])
-            both = (*senders.spouts, *senders.stages)
-            operator.tables = tuple(sender for sender in both if sender not in streams)
+            operator.tables = senders.tables()
     return by_id
 
 
@@ -255,6 +253,11 @@ class _Senders:
                             f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of "
                             f"it is {known.unit!r}; give both the same unit="
                         )
+
+    def tables(self) -> tuple[str, ...]:
+        """Those that only reach inputs behind the first."""
+        streams = upstream(self._components, self._components[self._window].inputs[:1])
+        return tuple(id for id in (*self.spouts, *self.stages) if id not in streams)
 
     def _follow(
         self,
