@@ -150,11 +150,13 @@ def timed(rows: list[Row], length: int) -> list[Row]:
 
 
 def in_order(rows: list[Row], length: int) -> Iterator[Row]:
-    """Each row with the ids of those of its key that are less than `length` before it."""
+    """Each row with the ids of those of its key that are less than `length` before it. Rows of one
+    time have no order."""
     for row in rows:
         near = [other for other in rows if other.key == row.key]
-        near = [other for other in near if 0 <= row.at - other.at < length]
-        yield Row(row.key, row.at, tuple(sorted({id for other in near for id in other.ids})))
+        near = [other for other in near if 0 < row.at - other.at < length]
+        ids = {id for other in (row, *near) for id in other.ids}
+        yield Row(row.key, row.at, tuple(sorted(ids)))
 
 
 def matched(rows: list[Row], length: int) -> Iterator[Row]:
@@ -269,10 +271,11 @@ class Ordered:
         self.length = length
 
     def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[Any, ...]]:
-        before = [each for each in state.value or () if row[1] - each[0] < self.length]
-        state.value = [*before, [row[1], [*row[2]]]]
-        assert before == [each for each in before if each[0] <= row[1]], "not in order"
-        yield row[0], row[1], tuple(sorted({id for each in state.value for id in each[1]}))
+        near = [each for each in state.value or () if row[1] - each[0] < self.length]
+        assert near == [each for each in near if each[0] <= row[1]], "not in order"
+        ids = {id for at, some in near if at < row[1] for id in some}
+        state.value = [*near, [row[1], [*row[2]]]]
+        yield row[0], row[1], tuple(sorted({*ids, *row[2]}))
 
 
 # ---- chains --------------------------------------------------------------------------------------
@@ -438,13 +441,14 @@ class StageChain:
             stream.map(paired, fields=FIELDS),
             lambda: [*joined_as_of(left(), right())],
             kind,
-            are_ends=last.are_ends,
+            are_ends=last.are_ends and other.are_ends,
         )
 
     def _table(self, kind: str, last: Part, other: Part, _: int, _late: float, given: Any) -> Part:
         table = other.stream.group_by("key").table(field="at", wait=False, **given)
         stream = last.stream.join(table, how="left", fields=_PAIR).map(alone, fields=FIELDS)
-        about: Any = {"are_ends": last.are_ends, "is_source": last.is_source}
+        are_ends = last.are_ends and other.are_ends  # fields of both have the name "at"
+        about: Any = {"are_ends": are_ends, "is_source": last.is_source}
         return Part(stream, last.rows, kind, is_update=last.is_update, **about)
 
     def _totals(self, kind: str, last: Part, _: Part, _size: int, _late: float, given: Any) -> Part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 from math import ceil
 from random import Random
 from typing import Any, ClassVar
@@ -69,6 +70,15 @@ def note_late(name: str, stream: Stream[Any]) -> None:
     stream.shuffle().bolt(name, Note("late"))
 
 
+def kinds_of(seed: int) -> list[str]:
+    """The kinds of the stages of a program: each pair of families begins as many programs."""
+    draw = Random(f"kinds {seed}")
+    families, stages = [*PAIRS[seed % len(PAIRS)]], draw.choice((2, 3, 4, 4))
+    while len(families) < stages and (behind := followers(families)):
+        families.append(draw.choice(behind))
+    return [draw.choice(FAMILIES[family]) for family in families]
+
+
 def other_numbers(run: SimRun, draw: Random) -> None:
     """Give a stage another number of tasks."""
     stage = draw.choice([bolt.id for bolt in run.plan.graph.bolts if re.fullmatch(r"s\d", bolt.id)])
@@ -82,7 +92,7 @@ class StageProgram(EventProgram):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.kinds: list[str] = []  # of its stages, in their order
+        self.kinds = kinds_of(seed)  # of its stages, in their order
         self.last: Part | None = None
 
     def _write(self, log: EventLog, part: int, at: float, kind: set[int] | None = None) -> None:
@@ -97,9 +107,8 @@ class StageProgram(EventProgram):
             for n, (log, tasks) in enumerate(zip(self.logs, self.tasks, strict=True))
         ]
         last = parts[0]
-        for number, family in enumerate(self._families()):
-            self.kinds.append(draw.choice(FAMILIES[family]))
-            last = chain.stage(f"s{number}", self.kinds[-1], last, parts)
+        for number, kind in enumerate(self.kinds):
+            last = chain.stage(f"s{number}", kind, last, parts)
             parts.append(last)
         last.stream.shuffle().bolt("note", Note("row"))
         self.last = last
@@ -109,12 +118,6 @@ class StageProgram(EventProgram):
         """The rows of the last stage: (key, time) → ids."""
         assert self.last is not None
         return by_place(self.last.rows())
-
-    def _families(self) -> list[str]:
-        families, stages = [*PAIRS[self.seed % len(PAIRS)]], self.draw.choice((2, 3, 4, 4))
-        while len(families) < stages and (behind := followers(families)):
-            families.append(self.draw.choice(behind))
-        return families
 
     def _source(self, topology: Topology, number: int, log: EventLog, tasks: int) -> Part:
         reader = LogReader(log, self.draw.choice((1, 4, 50)))
@@ -129,12 +132,7 @@ class StageProgram(EventProgram):
 
 def neighbours(seeds: range) -> Counter[tuple[str, str]]:
     """How often kinds of stages are next to each other in the programs of these seeds."""
-    pairs = Counter[tuple[str, str]]()
-    for seed in seeds:
-        program = StageProgram(seed)
-        program.topology()
-        pairs.update(zip(program.kinds, program.kinds[1:], strict=False))
-    return pairs
+    return Counter(pair for seed in seeds for pair in pairwise(kinds_of(seed)))
 
 
 def written(run: SimRun, kind: str, old: set[int]) -> dict[tuple[int, Any], set[int]]:
