@@ -968,7 +968,7 @@ def _need_times(sources: Iterable[BatchStage], time: TimeField | None) -> None:
     """Let spouts send the times of their batches, and of their rows if `time` is given."""
     for source in sources:
         source.ends_windows = True
-        source.time = source.time or time
+        source.time = source.time.read_as(time) if source.time else time
 
 
 def _parts_of_updates(

@@ -89,6 +89,7 @@ class AsOfJoin(StreamJoin):
     greater one, whichever comes first."""
 
     takes_late = (RIGHT,)
+    has_tables = True
 
     def __init__(
         self,

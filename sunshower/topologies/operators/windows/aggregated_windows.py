@@ -542,6 +542,7 @@ def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[
 # ---- pane windows --------------------------------------------------------------------------------
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
+_ENDED_BY_VALUES = ResultStage.FULL, ResultStage.CLOSED  # of a window that `until` has ended
 
 
 class CombinePanes(AggregatorOperator):
@@ -661,8 +662,10 @@ class PaneWindows(AggregatedWindows[Window]):
         late = {place: None for place in changed if closed < place[1] <= ended}
         self.store.fetch((NUMBERED, *place) for place in late)
         for place in late:
-            self._results.put(*place, self._results.get(*place).number, ResultStage.CHANGED)
-            self._numbered[place[1]][place[0]] = None
+            number, stage = self._results.get(*place)
+            if stage not in _ENDED_BY_VALUES:
+                self._results.put(*place, number, ResultStage.CHANGED)
+                self._numbered[place[1]][place[0]] = None
         if self._every_s < inf:
             self._changed |= {place: None for place in changed if ended < place[1]}
 
@@ -672,23 +675,37 @@ class PaneWindows(AggregatedWindows[Window]):
         return self.is_repeated or self.window.until is not None
 
     def _full_ones(self, places: Iterable[PanePlace]) -> dict[PanePlace, Time]:
-        """The windows that `until` has ended, with their regular end."""
+        """The panes of which `until` has ended all windows, with the regular end of the last."""
         if self.window.until is None:
             return {}
-        self.store.fetch((NUMBERED, *place) for place in places)
-        stages = {place: self._results.get(*place).stage for place in places}
-        full = (
-            place
-            for place, stage in stages.items()
-            if stage in (ResultStage.FULL, ResultStage.CLOSED)
-        )
-        return {place: self.panes.start(place[1] + 1) for place in full}
+        ended = self._open.last_ended(minus(self._time, self.allowed))
+        windows = {
+            (group, pane): [(group, last) for last in self._windows_of(pane) if ended < last]
+            for group, pane in places
+        }
+        self.store.fetch((NUMBERED, *place) for place in chain.from_iterable(windows.values()))
+        return {
+            place: self.panes.start(open_ones[-1][1] + 1)
+            for place, open_ones in windows.items()
+            if open_ones and all(map(self._is_full, open_ones))
+        }
+
+    def _is_full(self, place: PanePlace) -> bool:
+        """Whether `until` has ended a window."""
+        return self._results.get(*place).stage in _ENDED_BY_VALUES
 
     def _note_full(self, places: Iterable[PanePlace], until: Callable[[Any], bool]) -> None:
         """Note which open windows have ended by their values: the next watermark brings these."""
         ended = self._open.last_ended(self._time)
-        places = [place for place in places if ended < place[1]]
-        for (group, last), content in self._open.windows(self.store, places).items():
+        windows = {
+            (group, last): None
+            for group, pane in places
+            for last in self._windows_of(pane)
+            if ended < last
+        }
+        self.store.fetch((NUMBERED, *place) for place in windows)
+        windows = {place: None for place in windows if not self._is_full(place)}
+        for (group, last), content in self._open.windows(self.store, windows).items():
             number = self._results.get(group, last).number
             end = self.panes.start(last + 1)
             rows = self.results(group, end, content, kind=ResultKind.FINAL, number=number + 1)
@@ -722,26 +739,26 @@ class PaneWindows(AggregatedWindows[Window]):
     def _final(self, ended: Iterable[tuple[int, Any, Content]]) -> Iterator[Sequence[Any]]:
         """The rows of windows that have ended, and of those that have changed since their end."""
         contents = {(group, last): content for last, group, content in ended}
-        kinds = dict.fromkeys(contents, ResultKind.FINAL)
+        have_ended = {*contents}
         due = [place for place in self._results.due() if place not in contents]
-        open_before = set[PanePlace]()
-        for place, content in self._open.windows(self.store, due).items():
-            if self._results.get(*place).stage is ResultStage.FULL:
-                open_before.add(place)
-            is_first = self._results.get(*place).number == 0
-            contents[place] = content
-            kinds[place] = (
-                ResultKind.FINAL if is_first or place in open_before else ResultKind.UPDATE
-            )
+        contents |= self._open.windows(self.store, due)
         self.store.fetch((NUMBERED, *place) for place in contents)
         for place, content in contents.items():
             self._changed.pop(place, None)
-            stage = ResultStage.CLOSED if place in open_before else ResultStage.ENDED
-            yield from self._numbered_results(place, content, kinds[place], stage)
-            if place in open_before:
+            number, stage = self._results.get(*place)
+            is_full, is_over = stage is ResultStage.FULL, place in have_ended
+            if stage is not ResultStage.CLOSED:
+                is_update = number > 0 and not (is_full or is_over)
+                yield from self._numbered_results(
+                    place,
+                    content,
+                    ResultKind.UPDATE if is_update else ResultKind.FINAL,
+                    ResultStage.CLOSED if is_full else ResultStage.ENDED,
+                )
+            if is_over and not self.allowed:
+                self._forget_ended(place)
+            elif is_full and not is_over and self.window.panes == 1:
                 self._open.take_out(self.store, place)
-            elif not self.allowed:
-                self._forget_result(place)
 
     def _numbered_results(
         self, place: PanePlace, content: Content, kind: ResultKind, stage: ResultStage
@@ -750,6 +767,14 @@ class PaneWindows(AggregatedWindows[Window]):
         self._numbered[last][group] = None
         number = self._results.next(group, last, stage)
         return self.results(group, self.panes.start(last + 1), content, kind=kind, number=number)
+
+    def _forget_ended(self, place: PanePlace) -> None:
+        """Forget the results of a window that has ended; at the end of all sources not the number
+        of one that is too far ahead of the clock, because a later run continues it."""
+        if place[1] <= self._open.last_ended(self.newest_end):
+            self._forget_result(place)
+        elif not self._is_full(place):
+            self._results.put(*place, self._results.get(*place).number, ResultStage.OPEN)
 
     def _forget_result(self, place: PanePlace) -> None:
         group, last = place

@@ -195,6 +195,8 @@ def with_watermarks(
         operator.sources = sum(tasks.values())
         own_tasks = sum(tasks[spout] for spout in senders.spouts)
         operator.senders = own_tasks, tuple(senders.stages)
+        if operator.has_tables:
+            operator.tables = senders.tables()
     return by_id
 
 
@@ -251,6 +253,11 @@ class _Senders:
                             f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of "
                             f"it is {known.unit!r}; give both the same unit="
                         )
+
+    def tables(self) -> tuple[str, ...]:
+        """Those that only reach inputs behind the first."""
+        streams = upstream(self._components, self._components[self._window].inputs[:1])
+        return tuple(id for id in (*self.spouts, *self.stages) if id not in streams)
 
     def _follow(
         self,
@@ -339,7 +346,7 @@ def check_time(
             f"{where}: its event time is {field.name!r}, that of another window downstream of "
             f"{rows} is {known.name!r}; give both the same field"
         )
-    check_equal(field, known, rows, where, ("zone", "ahead", "unit"))
+    check_equal(field, known, rows, where, ("ahead", "unit"))
 
 
 def check_equal(
@@ -375,7 +382,7 @@ def _with_times(
             check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
                 check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
-            times.setdefault(id, field)
+            times[id] = field if known is None else known.read_as(field)
     return replace(spout, event_times=times)
 
 
