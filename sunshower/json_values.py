@@ -26,6 +26,7 @@ from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from itertools import repeat
 from json.encoder import encode_basestring
 from types import NoneType
 from typing import Any, NamedTuple
@@ -642,6 +643,18 @@ def as_fields(plain: Any) -> Any:
     return _built(plain, lambda _, content: content)
 
 
+def is_flat(value: Any, depth: int) -> bool:
+    """Whether a value has nothing in it but lists, at most `depth` in each other, of values that
+    cannot change. Every state stores it as it is."""
+    kind = type(value)
+    if kind is not list:
+        return kind in LEAVES
+    if LEAVES.issuperset(map(type, value)):
+        return depth > 0
+    others = [item for item in value if type(item) not in LEAVES]
+    return depth > 1 and all(map(is_flat, others, repeat(depth - 1)))
+
+
 def byte_size(plain: Any) -> int:
     """The bytes that a converted value takes in memory, about."""
     kind = type(plain)
@@ -656,10 +669,9 @@ def byte_size(plain: Any) -> int:
 
 def _built(plain: Any, build: Callable[[str, Any], Any]) -> Any:
     kind = type(plain)
-    if kind is list:
-        return [_built(item, build) for item in plain]
-    if kind is tuple:
-        return tuple([_built(item, build) for item in plain])
+    if kind is list or kind is tuple:
+        items = [item if type(item) in LEAVES else _built(item, build) for item in plain]
+        return items if kind is list else tuple(items)
     if kind is not dict:
         return set(plain) if kind is set else plain
     if len(plain) != 1 or next(iter(plain))[:1] not in ("<", "("):
