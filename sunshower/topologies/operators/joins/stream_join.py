@@ -559,8 +559,8 @@ class StreamJoin(WindowOperator, RowOperator):
         place, entry = self._insert(group, side, record[0], self._next)
         self._next += 1
         self._undo.append((place, entry, True))
-        self._added[key := key_at(place, entry)] = stored
-        self._records[key] = record
+        key = (_WAITING, group, side, entry[1])
+        self._added[key], self._records[key] = stored, record
 
     def _check_bounds(self, side: int, time: Any) -> None:
         """Raise StateMismatch for the time of a stored record that is one of other bounds."""
@@ -594,8 +594,9 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _expect(self, place: Place, entry: Entry, time: Any) -> None:
         """Look at a record when it is over; if all of its place wait equally long, at the first."""
-        is_alone = self.bounds.gaps[place[1]] is None
-        if not is_alone and self._order[place][0] is not entry:
+        gap = self.bounds.gaps[place[1]]
+        is_alone = gap is None
+        if gap == inf or (not is_alone and self._order[place][0] is not entry):
             return
         if (due := self.bounds.due(place[1], time)) != inf:
             # a watermark at that time does not end it

@@ -267,11 +267,7 @@ class OpenPanes:
                     if (content := contents.get((group, pane))) is not None:
                         within.setdefault(group, []).append(content)
             rows_of_windows += [
-                (
-                    last,
-                    group,
-                    several[0] if len(several) == 1 else self.contents.merged_all(several),
-                )
+                (last, group, self.contents.merged_all(several))
                 for group, several in within.items()
                 if not behind or behind.get(group, before) < last
             ]
