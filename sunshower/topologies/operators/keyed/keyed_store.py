@@ -24,7 +24,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
     ProtocolError,
 )
-from sunshower.json_values import Renamed, StoredValues, as_fields, byte_size, is_flat
+from sunshower.json_values import Renamed, StoredValues, are_flat, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
@@ -198,7 +198,9 @@ class KeyedStore:
         else:
             self._fetch(keys)
             values = [written[key] if key in written else found[key] for key in keys]
-        return [value if is_flat(value, depth) else read(value) for value in values]
+        if are_flat(values, depth):
+            return values
+        return [value if are_flat([value], depth) else read(value) for value in values]
 
     def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
         """Change the value of a key; `changed` False: if it differs from the one there is. Raises
@@ -222,13 +224,13 @@ class KeyedStore:
         """Change the values of keys that are like those of `key_of`; None: removed. Lists of
         immutable values, at most `depth` in each other, are not copied: nobody may change them any
         more. Raises Unserialisable, and changes nothing then."""
-        convert = self.values.plain
-        self.put_stored(
-            {
-                key: value if is_flat(value, depth) else convert(value)
+        if not are_flat(values.values(), depth):
+            convert = self.values.plain
+            values = {
+                key: value if are_flat([value], depth) else convert(value)
                 for key, value in values.items()
             }
-        )
+        self.put_stored(values)
 
     def put_stored(self, changes: Mapping[Key, Any]) -> None:
         """Change the values of keys that are like those of `key_of`; the values are converted."""
