@@ -38,7 +38,7 @@ from sunshower.scalars import as_number
 from sunshower.value_types import CONTAINERS, LEAVES, TEXTS, without_numpy
 
 _OVERHEAD = 64  # bytes of an object, about
-_FLAT = LEAVES | {list}
+_FLAT = LEAVES | {list, tuple}
 UNCHANGING = {str, int, float, bool, NoneType}  # immutable, so callers cannot change a cached one
 _NAMES = frozenset({str})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
@@ -646,13 +646,20 @@ def as_fields(plain: Any) -> Any:
 
 def are_flat(values: Collection[Any], depth: int) -> bool:
     """Whether values have nothing in them but lists, at most `depth` in each other, of values that
-    cannot change. Every state stores them as they are. Many at once: 40 ns for each part."""
+    cannot change, and tuples of these. Every state stores them as they are. Many are looked at at
+    once: 40 ns for each part."""
     for _ in range(depth + 1):
         kinds = set(map(type, values))
         if kinds <= LEAVES:
             return True
         if not kinds <= _FLAT:
             return False
+        if tuple in kinds:
+            within = chain.from_iterable([item for item in values if type(item) is tuple])
+            if not LEAVES.issuperset(map(type, within)):
+                return False
+            if list not in kinds:
+                return True
         lists = values if len(kinds) == 1 else [item for item in values if type(item) is list]
         values = [*chain.from_iterable(lists)]
     return False

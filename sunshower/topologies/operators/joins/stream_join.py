@@ -20,6 +20,7 @@ from types import NoneType
 from typing import Any
 
 from sunshower.errors import BadEmit, StateMismatch, Unserialisable
+from sunshower.json_values import are_flat
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import (
     key_of_partial,
@@ -54,7 +55,6 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
-from sunshower.value_types import LEAVES
 
 _WAITING = "waiting"
 # Of earlier releases: (_RECORD, group, bucket, side, index): a record, and before that
@@ -554,7 +554,7 @@ class StreamJoin(WindowOperator, RowOperator):
             own_key = [*row[: self.width]]
             if not {*map(type, own_key)} <= _SAME:
                 record.append(own_key)
-        is_plain = len(record) == 3 and LEAVES.issuperset(map(type, record[1]))
+        is_plain = len(record) == 3 and are_flat(record[1], 0)
         stored = record if is_plain else self.store.convert(record)
         place, entry = self._insert(group, side, record[0], self._next)
         self._next += 1
