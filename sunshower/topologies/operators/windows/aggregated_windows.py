@@ -225,7 +225,7 @@ class OpenPanes:
         return values
 
     def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
-        keys: list[Key] = [(self.word, *place) for place in places]
+        keys: list[Any] = [(self.word, *place) for place in places]
         if self.contents.grows:
             values = zip([*keys], store.view(keys), strict=True)
             keys += chain.from_iterable(_parts(key, value) for key, value in values)
