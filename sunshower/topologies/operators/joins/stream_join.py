@@ -55,6 +55,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
+from sunshower.value_types import LEAVES
 
 _WAITING = "waiting"
 # Of earlier releases: (_RECORD, group, bucket, side, index): a record, and before that
@@ -554,7 +555,9 @@ class StreamJoin(WindowOperator, RowOperator):
             own_key = [*row[: self.width]]
             if not {*map(type, own_key)} <= _SAME:
                 record.append(own_key)
-        is_plain = len(record) == 3 and are_flat(record[1], 0)
+        is_plain = len(record) == 3 and (
+            LEAVES.issuperset(map(type, values := record[1])) or are_flat(values, 0)
+        )
         stored = record if is_plain else self.store.convert(record)
         place, entry = self._insert(group, side, record[0], self._next)
         self._next += 1
