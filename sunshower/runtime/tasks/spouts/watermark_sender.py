@@ -306,6 +306,7 @@ class WatermarkSender:
         """Note complete trees. Returns those of records."""
         mine = released.numbers == WATERMARK
         if not mine.any():
+            self._hasten(now)
             return released
         self._complete, self._failures, self.lags = True, 0, False
         ends = self._owner.source.exhausted and (self.stops or (self._mark or _NONE).ended)
@@ -313,7 +314,15 @@ class WatermarkSender:
         self._last_ones = self._last_ones + 1 if is_last else 0
         if is_last and not self.done:
             self.next_s = now
+        self._hasten(now)
         return Released(*(values[~mine] for values in released))
+
+    def _hasten(self, now: float) -> None:
+        """If the source has just ended, send the watermark that says so at once."""
+        if not self._owner.source.exhausted or self.stops or self._failure is not None:
+            return
+        if self._complete and self._is_empty and not (self._mark or _NONE).ended:
+            self.next_s = min(self.next_s, now)
 
     def failed(
         self, released: Released, why: Failure | Mapping[int, Failure], now: float, *, held: bool

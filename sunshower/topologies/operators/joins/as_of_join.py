@@ -147,6 +147,9 @@ class AsOfJoin(StreamJoin):
             self._late_now.append((1, minus(self._time, time)))
         return False
 
+    def _may_have_partners(self, group: Any, side: int) -> bool:
+        return True
+
     def _before(self, order: Sequence[Entry], time: Time) -> int:
         """How many records of an order are surely before a time."""
         return bisect_left(order, (as_float(time), -1))

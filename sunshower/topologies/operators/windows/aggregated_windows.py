@@ -6,8 +6,9 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, repeat
 from math import inf
+from operator import itemgetter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.records import Schema, key_of
@@ -28,7 +29,7 @@ from sunshower.topologies.operators.aggregators import (
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.state_slot import StateDraft
-from sunshower.topologies.operators.states import BEHIND, is_own
+from sunshower.topologies.operators.states import BEHIND, Key, is_own
 from sunshower.topologies.operators.windows.calendars import CalendarPanes
 from sunshower.topologies.operators.windows.event_times import (
     Time,
@@ -101,11 +102,27 @@ class PaneValues:
         """The content of both."""
         if not self.combines:
             return [*first, *second]
+        if len(self.combiners) == 1:  # half of the time
+            return [self.combiners[0].combine(first[0], second[0])]
         pairs = zip(self.combiners, first, second, strict=True)
         return [combiner.combine(value, other) for combiner, value, other in pairs]
 
+    def merged_each(
+        self, first: Iterable[Content | None], second: Iterable[Content]
+    ) -> list[Content]:
+        """The content of both of each pair; None: it has nothing."""
+        pairs = zip(first, second, strict=True)
+        if self.combines and len(self.combiners) == 1:  # a third of the time
+            combine = self.combiners[0].combine
+            return [
+                content if old is None else [combine(old[0], content[0])] for old, content in pairs
+            ]
+        return [content if old is None else self.merged(old, content) for old, content in pairs]
+
     def merged_all(self, contents: Sequence[Content]) -> Content:
         """The content of all, in their order; in pairs, so that the time is not the square."""
+        if len(contents) == 2:
+            return self.merged(*contents)
         while len(contents) > 1:
             pairs = [contents[at : at + 2] for at in range(0, len(contents), 2)]
             contents = [self.merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
@@ -113,6 +130,8 @@ class PaneValues:
 
     def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
         """What the aggregators emit for `content`; `key`: the group."""
+        if (columns := self.result_columns([content])) is not None:
+            return zip(*columns, strict=True)
         if self.combines:
             tables: list[Table] = [{key: value} for value in content]
         else:
@@ -121,6 +140,26 @@ class PaneValues:
             for aggregator, table in zip(self.aggregators, tables, strict=True):
                 aggregator.gather(table, [key] * len(rows), rows, attempt)
         return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
+
+    @cached_property
+    def _makes_one_row(self) -> bool:
+        """Whether the aggregators emit one row for each content."""
+        return self.combines and all(
+            type(combiner).rows is CombinerAggregator.rows for combiner in self.combiners
+        )
+
+    def result_columns(self, contents: Sequence[Content]) -> list[Sequence[Any]] | None:
+        """What each aggregator emits for `contents`, one value for each of them. None: there are
+        other numbers of rows."""
+        if not self._makes_one_row:
+            return None
+        columns = zip(*contents, strict=True)
+        return [
+            values
+            if type(combiner).result is CombinerAggregator.result
+            else [*map(combiner.result, values)]
+            for combiner, values in zip(self.combiners, columns, strict=True)
+        ]
 
 
 # ---- open panes ----------------------------------------------------------------------------------
@@ -152,39 +191,45 @@ class OpenPanes:
 
     def add(self, store: PaneStore, contents: Mapping[PanePlace, Content]) -> None:
         """Add contents to those of their panes."""
-        keys = {place: (self.word, *place) for place in contents}
-        store.fetch(keys.values())
-        for place, key in keys.items():
-            content, old = contents[place], store.get(key)
-            if not self.contents.grows:
-                store.put(key, content if old is None else self.contents.merged(old, content))
-                continue
-            if isinstance(old, list):  # of a release before parts
-                store.put((*key, 0), old)
-                old = {PARTS: 1}
-            number = 0 if old is None else old[PARTS]
-            store.put((*key, number), content)
-            store.put(key, {PARTS: number + 1})
+        keys = [(self.word, *place) for place in contents]
+        before = store.view(keys)
+        if not self.contents.grows:
+            both = self.contents.merged_each(before, contents.values())
+            store.replace(dict(zip(keys, both, strict=True)))
+            return
+        changes: dict[Key, Any] = {}
+        for key, content, old in zip(keys, contents.values(), before, strict=True):
+            is_former = isinstance(old, list)  # of a release before parts
+            if is_former:
+                changes[*key, 0] = old
+            number = 1 if is_former else 0 if old is None else old[PARTS]
+            changes[*key, number] = content
+            changes[key] = {PARTS: number + 1}
+        store.replace(changes)
 
     def read(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
         """The contents of panes; those that have none are left out."""
-        keys = {place: (self.word, *place) for place in places}
-        store.fetch(keys.values())
-        values = {place: store.get(key) for place, key in keys.items()}
-        values = {place: value for place, value in values.items() if value is not None}
-        parts = {place: _parts(keys[place], value) for place, value in values.items()}
+        places = [*places]
+        stored = store.view([(self.word, *place) for place in places])
+        pairs = zip(places, stored, strict=True)
+        values = {place: value for place, value in pairs if value is not None}
+        parts = {
+            place: _parts((self.word, *place), value)
+            for place, value in values.items()
+            if isinstance(value, dict)
+        }
         store.fetch(chain.from_iterable(parts.values()))
         for place, several in parts.items():
             if several:
-                values[place] = self.contents.merged_all([*map(store.get, several)])
+                values[place] = self.contents.merged_all(store.view(several))
         return values
 
     def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
-        for place in places:
-            key = (self.word, *place)
-            for part in _parts(key, store.get(key)) if self.contents.grows else ():
-                store.remove(part)
-            store.remove(key)
+        keys: list[Any] = [(self.word, *place) for place in places]
+        if self.contents.grows:
+            values = zip([*keys], store.view(keys), strict=True)
+            keys += chain.from_iterable(_parts(key, value) for key, value in values)
+        store.replace(dict.fromkeys(keys))
 
     def window(
         self, contents: Mapping[PanePlace, Content], group: Any, last: int
@@ -216,11 +261,16 @@ class OpenPanes:
         )
         rows_of_windows: list[tuple[int, Any, Content]] = []
         for last in due:
-            panes = [pane for pane in range(last - width + 1, last + 1) if pane in groups]
-            for group in dict.fromkeys(chain.from_iterable(groups[pane] for pane in panes)):
-                if behind.get(group, before) < last:
-                    content = self.window(contents, group, last)
-                    rows_of_windows += [(last, group, content)] if content is not None else []
+            within: dict[Any, list[Content]] = {}
+            for pane in range(last - width + 1, last + 1):
+                for group in groups.get(pane, ()):
+                    if (content := contents.get((group, pane))) is not None:
+                        within.setdefault(group, []).append(content)
+            rows_of_windows += [
+                (last, group, self.contents.merged_all(several))
+                for group, several in within.items()
+                if not behind or behind.get(group, before) < last
+            ]
         if not removes:
             return rows_of_windows, []
         closed = [pane for pane in groups if pane + width - 1 <= ended]
@@ -337,7 +387,9 @@ class TimePanes(OpenPanes):
         late = {
             place: self.times.start(place[1] + self.width) for place in contents if place[1] <= last
         }
-        in_time = {place: content for place, content in contents.items() if place not in late}
+        in_time = contents
+        if late:
+            in_time = {place: content for place, content in contents.items() if place not in late}
         self.add(store, in_time)
         self.note(in_time)
         return late
@@ -463,10 +515,14 @@ class AggregatedWindows(WindowOperator, Generic[W]):
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
         first = width + 2 * timed  # behind the place, and the number of records
-        contents: dict[tuple[Any, Any], Content] = {}
-        for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-            place, content = (group, row[width] if timed else now), list(row[first:])
-            contents[place] = merged(contents[place], content) if place in contents else content
+        of_rows = [*map(itemgetter(width), rows)] if timed else repeat(now, len(rows))
+        pairs = [*zip(keys_of_partial(width, rows), of_rows, strict=True)]
+        parts = [[*row[first:]] for row in rows]
+        contents = dict(zip(pairs, parts, strict=True))
+        if len(contents) < len(rows):  # several tasks have sent some
+            contents.clear()
+            for place, content in zip(pairs, parts, strict=True):
+                contents[place] = merged(contents[place], content) if place in contents else content
         return contents
 
     def note_late(
@@ -508,6 +564,19 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         rows = [[*head, *row] for row in self.contents.results(group, content, attempt)]
         return rows or ([self.removal(group, window, number)] if number > 1 else ())
 
+    def results_of_all(
+        self, window: Any, groups: Sequence[Any], contents: Sequence[Content]
+    ) -> list[Sequence[Any]]:
+        """The rows of groups in a window that has one result, with these contents."""
+        columns = self.contents.result_columns(contents)
+        if columns is None:
+            pairs = zip(groups, contents, strict=True)
+            return [row for pair in pairs for row in self.results(pair[0], window, pair[1])]
+        rows = zip(groups, zip(*columns, strict=True), strict=True)
+        if self.width == 1:
+            return [[group, window, *values] for group, values in rows]
+        return [[*values_of_key(group, self.width), window, *values] for group, values in rows]
+
     def removal(self, group: Any, window: Any, number: int) -> list[Any]:
         """The row that takes the results of a window back."""
         head = [*values_of_key(group, self.width), window, ResultKind.REMOVED.value, number]
@@ -531,12 +600,20 @@ _STEPS_MAX = 3  # one, and more where a time zone has left out days
 def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
     """The panes of event times. `are_ends`: of other windows; each is just before its number."""
     numbers = panes.of_times(times) if times else []
-    for index, time in enumerate(times if are_ends else ()):
-        for _ in range(_STEPS_MAX):
-            if is_before(panes.start(numbers[index]), time):
-                break
-            numbers[index] -= 1
-    return numbers
+    if not are_ends:
+        return numbers
+    pairs = [*zip(numbers, times, strict=True)]
+    before = {pair: _pane_before(panes, *pair) for pair in dict.fromkeys(pairs)}
+    return [before[pair] for pair in pairs]
+
+
+def _pane_before(panes: AnyPanes, pane: int, end: Time) -> int:
+    """The pane that is just before a time, which is in `pane`."""
+    for _ in range(_STEPS_MAX):
+        if is_before(panes.start(pane), end):
+            break
+        pane -= 1
+    return pane
 
 
 # ---- pane windows --------------------------------------------------------------------------------
@@ -587,12 +664,15 @@ class CombinePanes(AggregatorOperator):
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         _, tables, counts = batch
         width = len(self.by)
-        rows = [
-            (*values_of_key(key, width), pane, number, *(table[key, pane] for table in tables))
-            for (key, pane), number in counts.items()
-        ]
-        if rows:
-            emit(rows)
+        if not counts:
+            return
+        keys, panes = zip(*counts, strict=True)
+        columns = [[*map(table.__getitem__, counts)] for table in tables]
+        if width == 1:
+            emit([*zip(keys, panes, counts.values(), *columns, strict=True)])
+            return
+        rows = zip(keys, panes, counts.values(), *columns, strict=True)
+        emit([(*values_of_key(key, width), *values) for key, *values in rows])
 
 
 class PaneWindows(AggregatedWindows[Window]):
@@ -646,7 +726,7 @@ class PaneWindows(AggregatedWindows[Window]):
         taken = {place: parts[place] for place in parts if place not in late} if late else parts
         late |= self._open.take(self.store, taken, closed)
         self.note_late(late, parts, rows)
-        places = [place for place in parts if place not in late]
+        places = [place for place in parts if place not in late] if self.has_notes else []
         if self.is_repeated:
             self._note_changed(places)
         if self.window.until is not None:
@@ -730,8 +810,9 @@ class PaneWindows(AggregatedWindows[Window]):
         if self.has_notes:
             rows_of_windows += self._final(ended)
         else:
-            for last, group, content in ended:
-                rows_of_windows += self.results(group, self.panes.start(last + 1), content)
+            for last, windows in groupby(ended, itemgetter(0)):
+                _, groups, contents = zip(*windows, strict=True)
+                rows_of_windows += self.results_of_all(self.panes.start(last + 1), groups, contents)
         for group in behind:
             self.store.remove((BEHIND, group))
         return rows_of_windows

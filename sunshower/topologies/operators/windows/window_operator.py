@@ -389,7 +389,8 @@ class WindowOperator(Gathering):
             self.store.put((TIME,), time)
         if len(due) > was_there:
             self._owed[tree.task] = Owed(*place, due, since if since < inf else before)
-            self.store.put((OWED, tree.task), [*place, [list(row) for row in due]])
+            rows = [row if type(row) is list else list(row) for row in due]
+            self.store.replace({(OWED, tree.task): [*place, rows]}, depth=3)
         elif owed is not None and not due:
             del self._owed[tree.task]
             self.store.remove((OWED, tree.task))
