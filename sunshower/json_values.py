@@ -646,8 +646,8 @@ def as_fields(plain: Any) -> Any:
 
 def are_flat(values: Collection[Any], depth: int) -> bool:
     """Whether values have nothing in them but lists, at most `depth` in each other, of values that
-    cannot change, and tuples of these. Every state stores them as they are. Many are looked at at
-    once: 40 ns for each part."""
+    cannot change, and tuples of these. Every state stores them as they are. It takes 40 ns for
+    each part of many values, and most of a microsecond for one."""
     for _ in range(depth + 1):
         kinds = set(map(type, values))
         if kinds <= LEAVES:
