@@ -1,5 +1,4 @@
-"""The streams that the queries read: persons, auctions and bids. Each is declared by its first
-reader."""
+"""The streams that the queries read, each of which is declared by its first reader."""
 
 from __future__ import annotations
 
@@ -11,17 +10,14 @@ from typing import Any
 from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
 from sunshower import Stream, Topology
 
-SECOND = 1_000
-LATE = DISORDER
+SECOND, LATE = 1_000, DISORDER
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a query reads, and the settings of its keyed operators."""
-
     topology: Topology
     events: Stream[Event]
-    keyed: dict[str, Any]
+    keyed: dict[str, Any]  # the tasks and the state of each keyed operator
     folder: str = "nexmark-bids"  # of files
 
     @cached_property
@@ -38,7 +34,6 @@ class Inputs:
 
 
 def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:
-    """The three streams of `events`, and the tasks and the state of each keyed operator."""
     return Inputs(topology, events, {"parallelism": tasks, "state": state})
 
 
