@@ -1,5 +1,6 @@
-"""Chains of stages over event time, and what they make: rows that say which events they follow
-from, and a plain program that sorts nothing and waits for nothing.
+"""Chains of stages over event time, and what a plain program makes of the same events.
+
+Each row says which events it follows from.
 
     sources ──▶ stage ──▶ stage ──▶ …      each behind the one before, and some behind another, too
 """

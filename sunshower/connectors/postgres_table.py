@@ -374,7 +374,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             stored = f"stored.{_quoted(self.version)}"
             where, end = [*where, f"({stored} IS NULL OR {stored} <= "], ")"
         first, *others = where
-        head = f"DELETE FROM {self._table} AS stored WHERE {first}"  # noqa: S608  # names are quoted
+        head = f"DELETE FROM {self._table} AS stored WHERE {first}"  # noqa: S608
         return [head, *(f" AND {other}" for other in others), end]
 
     def _statement(self) -> tuple[str, str, str]:

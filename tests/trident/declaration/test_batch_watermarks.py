@@ -407,16 +407,16 @@ def test_each_source_of_a_window_has_the_field() -> None:
         merged.window(TEN, count(), state=StateStub())
 
 
-def test_windows_of_one_source_have_one_field_and_one_zone() -> None:
+def test_windows_of_one_source_have_one_field_and_one_distance() -> None:
     _, stream = stub_stream(("user", "at", "seen"))
     stream.window(TEN, count(), state=StateStub(), name="first")
     with pytest.raises(
         TopologyError, match=r"that of another window .* 'given' is 'at'; give both"
     ):
         stream.window(tumbling(seconds=1, field="seen"), count(), state=StateStub(), name="second")
-    zoned = tumbling(seconds=1, field="at", zone="UTC")
-    with pytest.raises(TopologyError, match=r"its zone is 'UTC', .* is None; give both"):
-        stream.window(zoned, count(), state=StateStub(), name="second")
+    further = tumbling(seconds=1, field="at", ahead=None)
+    with pytest.raises(TopologyError, match=r"its ahead is None, .* is 'auto'; give both"):
+        stream.window(further, count(), state=StateStub(), name="second")
 
 
 class Lines(TextFileBatches):

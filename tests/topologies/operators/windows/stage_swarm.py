@@ -1,5 +1,4 @@
-"""Random chains of stages over event time: a source that fails in many ways, and up to four stages
-of windows, joins, tables, totals, timers and ordered records."""
+"""Random chains of up to four stages over event time, behind sources that fail in many ways."""
 
 from __future__ import annotations
 
