@@ -178,9 +178,9 @@ def loads_of(readings: Sequence[Reading]) -> dict[str, Load]:
                 task: min(max(b.busy_s - a.busy_s, 0.0) / for_s, 1.0)
                 for task, (a, b) in zip(tasks, pairs, strict=True)
             },
-            sum(b.blocked_s - a.blocked_s for a, b in pairs) / for_s / len(tasks),
+            sum(max(b.blocked_s - a.blocked_s, 0.0) for a, b in pairs) / for_s / len(tasks),
             max(waits) / len(readings),
-            sum(b.settled - a.settled for a, b in pairs) / for_s,
+            sum(max(b.settled - a.settled, 0.0) for a, b in pairs) / for_s,
             sum(lags) if lags else None,
             sum(growths) / for_s,
         )
@@ -194,7 +194,7 @@ class LoadAnalysis:
         components = plan.graph.components
         self.plan = plan
         self.loads = {id: load for id, load in loads.items() if id in components}
-        self._reached = {id: plan.graph.downstream(id) for id in self.loads}
+        self._reached: dict[str, set[str]] = {}  # those that were asked for
         self._sources = [id for id, load in self.loads.items() if load.lag is not None]
 
     @property
@@ -211,7 +211,7 @@ class LoadAnalysis:
 
     def sources_of(self, id: str) -> list[str]:
         """The sources of a component that know their lag."""
-        return [source for source in self._sources if id in {source, *self._reached[source]}]
+        return [source for source in self._sources if id in {source, *self._downstream(source)}]
 
     def crowded_worker(self) -> tuple[int, float] | None:
         """The busiest worker and its share, if it has no time left for several tasks whose inputs
@@ -230,11 +230,18 @@ class LoadAnalysis:
     def _is_bottleneck(self, id: str) -> bool:
         """Whether a task of it is busy, is not blocked by its outputs, and has work that waits."""
         load = self.loads[id]
+        if load.top <= BUSY:
+            return False
         waits = load.queue_s >= QUEUE_S or any(
             self.loads[source].falls_behind for source in self.sources_of(id)
         )
-        return load.top > BUSY and load.blocked < BLOCKED and waits
+        return load.blocked < BLOCKED and waits
 
     def _behind(self, id: str) -> set[str]:
         """The components behind one, without those of a cycle with it."""
-        return {other for other in self._reached[id] if id not in self._reached.get(other, ())}
+        return {other for other in self._downstream(id) if id not in self._downstream(other)}
+
+    def _downstream(self, id: str) -> set[str]:
+        if id not in self._reached:
+            self._reached[id] = self.plan.graph.downstream(id)
+        return self._reached[id]

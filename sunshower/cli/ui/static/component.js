@@ -121,7 +121,7 @@ function Why({ failures }) {
   if (!failures.length) return null;
   return html`<h3>Why trees failed</h3>${failures.map((one) => html`
     <details class="error" key=${keyOf(one)}>
-      <summary><b>${one.message || one.cause}</b> · ${count(one.count)} times, the last at ${
+      <summary><b>${one.cause}</b>${one.message && `: ${one.message}`} · ${count(one.count)} times, the last at ${
         timeOfDay(one.last_s)}</summary><${Example} group=${one} /></details>`)}`;
 }
 
