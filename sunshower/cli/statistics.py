@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -24,13 +25,14 @@ from sunshower.runtime.events.metrics import (
     Snapshot,
     TaskStats,
 )
-from sunshower.runtime.events.progress import Progress
+from sunshower.runtime.events.progress import TopologyProgress
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Component, Graph, is_internal
 from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.batch_scheduler import Status
 
 _PLACES_MAX = 8
+_NAME_MAX = 18  # letters of a name on a line
 _OLD_S = 1.0  # a younger open tree is not worth a line
 
 
@@ -105,7 +107,6 @@ def numbers_table(first: str, columns: Sequence[str], title: str | None = None) 
     """An empty table of names, and of numbers close to each other."""
     table = new_table(first, numbers=columns, title=title)
     table.padding = (0, 0, 0, 0)
-    table.columns[0].overflow = "ellipsis"  # of a name that is too long; no name is broken
     return table
 
 
@@ -114,7 +115,17 @@ def add_row(
 ) -> None:
     """Add these columns of a row, after its name."""
     first, *others = (COLUMNS[column](row) for column in columns)
-    table.add_row(name, f" {first}", *others, style=style)
+    table.add_row(_in_lines(name), f" {first}", *others, style=style)
+
+
+def _in_lines(name: str) -> str:
+    """A name, with a long one broken after its separators, and not within a word."""
+    lines = [""]
+    for part in re.findall(r"[^-_.\s]*[-_.\s]*", name):
+        if lines[-1] and len(lines[-1] + part) > _NAME_MAX:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def done_by(component: Component, counts: Counts, graph: Graph) -> int:
@@ -261,7 +272,7 @@ def _behind_clock(age_s: float) -> str:
     return f"{elapsed(age_s)} behind" if age_s >= 0 else f"{elapsed(-age_s)} ahead of"
 
 
-def progress_fields(progress: Progress | None) -> dict[str, Any] | None:
+def progress_fields(progress: TopologyProgress | None) -> dict[str, Any] | None:
     """Whether a topology keeps up, as plain values; None: that is not known."""
     if progress is None:
         return None

@@ -1,4 +1,4 @@
-"""Says why a topology does not process more: one sentence, from what is known of its tasks."""
+"""Says why a topology is not faster; separate because it only reads what the master has."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from sunshower.runtime.events.progress import (
     HistoryRecorder,
     Limit,
     LimitKind,
-    Progress,
     Rows,
+    TopologyProgress,
 )
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import is_internal
@@ -44,7 +44,7 @@ def progress_of(
     readings: Sequence[Reading],
     wall_s: float | None,
     late_s: Mapping[int, float],
-) -> Progress:
+) -> TopologyProgress:
     """Whether a topology keeps up. `readings`: the earlier ones of the last half minute, and that
     of the snapshot; `wall_s`: Unix time; `late_s`: worker → how old its statistics are."""
     first, last = readings[0], readings[-1]
@@ -57,7 +57,7 @@ def progress_of(
         for id, load in analysis.loads.items()
         if load.lag is not None or id in figures
     ]
-    return Progress(
+    return TopologyProgress(
         _LimitFinder(plan, snapshot, analysis, _processors(first, last)).find(),
         analysis.bottleneck() or "",
         tuple(sources),

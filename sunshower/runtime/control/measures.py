@@ -22,7 +22,7 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, Snapshot
-from sunshower.runtime.events.progress import Backlog, LimitKind, Progress
+from sunshower.runtime.events.progress import Backlog, LimitKind, TopologyProgress
 
 _BOUNDS_S = (1e-3, 100.0)  # of the buckets that are exported: from 1.28 ms to 83.9 s
 _FINE_BOUNDS_S = (3e-5, 50.0)  # of bolts, every second one: from 40 µs to 41.9 s
@@ -237,7 +237,7 @@ def _sources(read: Callable[[Backlog], float]) -> Callable[[Observed], Values]:
     return values
 
 
-def _progress(observed: Observed) -> Progress | None:
+def _progress(observed: Observed) -> TopologyProgress | None:
     return None if observed.overview is None else observed.overview.snapshot.progress
 
 

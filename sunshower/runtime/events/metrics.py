@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sunshower.failures import FailureGroup, GroupKey
 from sunshower.runtime.events.health import WELL, Health, TaskError
-from sunshower.runtime.events.progress import History, Progress
+from sunshower.runtime.events.progress import LoadHistory, TopologyProgress
 from sunshower.topologies.operators.windows.event_times import all_late
 
 K = TypeVar("K")
@@ -424,8 +424,8 @@ class Snapshot:
     # on one that is being drained, or leave it
     without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`
     scaling: tuple[ScalingView, ...] = ()
-    progress: Progress | None = None  # only in an overview, as is `history`
-    history: History | None = None
+    progress: TopologyProgress | None = None  # only in an overview, as is `history`
+    history: LoadHistory | None = None
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

@@ -50,7 +50,7 @@ class Backlog(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class TopologyProgress:
     """Whether a topology keeps up with its sources, over the last half minute."""
 
     limit: Limit
@@ -83,7 +83,7 @@ Rows = Mapping[str, Sequence[float]]  # component → the values of FIELDS
 
 
 @dataclass(frozen=True)
-class History:
+class LoadHistory:
     """The numbers of each component between every two samples: those of `pending` and `lag` at its
     end, the others a second. NaN: not known."""
 
@@ -119,7 +119,7 @@ class HistoryRecorder:
         while self._samples[0][0] < now - _HOUR_S - _STEP_MAX_S:
             self._samples.popleft()
 
-    def at(self, now: float) -> History:
+    def at(self, now: float) -> LoadHistory:
         """The history as of now. Counters that have gone back count as 0."""
         components = tuple(self._samples[-1][1]) if self._samples else ()
         unknown = [nan] * len(FIELDS)
@@ -130,4 +130,4 @@ class HistoryRecorder:
         lengths = np.diff(times)[:, None, None]
         rates = np.maximum(np.diff(table, axis=0), 0.0) / lengths if len(times) > 1 else table[:0]
         rates[:, :, _GAUGES] = table[1:, :, _GAUGES]
-        return History(components, now - times[1:], rates.astype(np.float32))
+        return LoadHistory(components, now - times[1:], rates.astype(np.float32))

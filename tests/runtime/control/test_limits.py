@@ -19,7 +19,7 @@ from sunshower.runtime.events.metrics import (
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.events.progress import FIELDS, HistoryRecorder, LimitKind, Progress
+from sunshower.runtime.events.progress import FIELDS, HistoryRecorder, LimitKind, TopologyProgress
 from sunshower.runtime.plan import Plan, Task, make_plan
 
 BEGIN_S, NOW_S = 100.0, 130.0
@@ -85,7 +85,7 @@ class Run:
         }
         return Snapshot("chain", workers, state=self.state)
 
-    def progress(self) -> Progress:
+    def progress(self) -> TopologyProgress:
         watch = ProgressWatch(lambda: 1_000_000.0)
         before = self.snapshot(self.before, 0.0)
         for worker in self.plan.workers:
