@@ -97,8 +97,8 @@ class LoadHistory:
         values = self.values[:, places, FIELDS.index(field)].astype(np.float64)
         known = ~np.isnan(values)
         sums = np.where(known, values, 0.0).sum(axis=1)
-        pairs = zip(sums, known.any(axis=1), strict=True)
-        return [float(f"{total:.4g}") if is_known else None for total, is_known in pairs]
+        pairs = zip(sums.tolist(), known.sum(axis=1).tolist(), strict=True)
+        return [float(f"{total:.4g}") if count else None for total, count in pairs]
 
 
 class HistoryRecorder:
