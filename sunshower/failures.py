@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from math import exp
 from sys import getsizeof
+from typing import TypeAlias
 
 from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, clip
 
@@ -90,6 +94,65 @@ class Failure:
         if len(self.reason) <= _SHORT_BYTES and not self.traceback:
             return self
         return replace(self, reason=clip(self.reason, _SHORT_BYTES), traceback="")
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+_VARYING = re.compile(
+    r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}|\d+(?:[.,]\d+)*",
+    re.IGNORECASE,
+)
+_RATE_S = 60.0  # rates are averages over about this time
+GroupKey: TypeAlias = tuple[str, str, str, str]  # component, cause, exception, normalised reason
+
+
+@lru_cache(maxsize=1024)
+def normalised(reason: str) -> str:
+    """The first line of a reason, with `…` in place of numbers and of quoted texts, which differ
+    from record to record: `KeyError: …`."""
+    return _VARYING.sub("…", clip(reason.strip().partition("\n")[0], _SHORT_BYTES))
+
+
+def group_key(component: str, cause: str, exception: str, reason: str) -> GroupKey:
+    """What failures of one group have in common."""
+    return component, cause, exception, normalised(reason)
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Failures of one component that are alike but for their records."""
+
+    failure: Failure  # the newest one
+    count: int
+    first_s: float  # Unix time
+    last_s: float
+    rate: float  # a second, on average over the last minute
+    message_id: str = ""  # of the newest one
+    example: str = ""  # a record of the group; empty: the source does not keep it
+
+    @property
+    def key(self) -> GroupKey:
+        failure = self.failure
+        return group_key(failure.component, failure.cause, failure.exception, failure.reason)
+
+    def grown(self, failure: Failure, count: int, now_s: float) -> FailureGroup:
+        """With `count` failures more."""
+        rate, count_all = self.at(now_s).rate + count / _RATE_S, self.count + count
+        return replace(self, failure=failure, count=count_all, last_s=now_s, rate=rate)
+
+    def at(self, now_s: float) -> FailureGroup:
+        """With the rate of now."""
+        return replace(self, rate=self.rate * exp(-max(now_s - self.last_s, 0.0) / _RATE_S))
+
+    def __add__(self, other: FailureGroup) -> FailureGroup:
+        """The failures of both; they have the same key."""
+        newest = max(self, other, key=lambda group: group.last_s)
+        return replace(
+            newest,
+            count=self.count + other.count,
+            first_s=min(self.first_s, other.first_s),
+            rate=self.rate + other.rate,
+        )
 
 
 class FailureTexts:

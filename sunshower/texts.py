@@ -85,6 +85,19 @@ def describe(value: Any, bytes_max: int = REASON_BYTES) -> str:
     return clip("".join(parts), bytes_max)
 
 
+def id_text(message_id: Any, bytes_max: int = REASON_BYTES) -> str:
+    """A message id for people: that of a partition's record is `orders[0] 41`, and that
+    of a batch `batch 17`."""
+    match message_id:
+        case str():
+            return clip(message_id, bytes_max)
+        case (str(topic), int(partition), int(offset), *_):
+            return clip(f"{topic}[{partition}] {offset}", bytes_max)
+        case tuple() if hasattr(message_id, "txid"):
+            return f"batch {message_id.txid}"
+    return describe(message_id, bytes_max)
+
+
 def message_of(error: BaseException) -> str:
     """`str(error)`; a placeholder if that raises."""
     try:

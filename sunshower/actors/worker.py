@@ -439,6 +439,17 @@ class WorkerActor(WorkerProcessBase):
         wake = partial(self.put, _nothing)  # `work` looks at the mailbox before it waits
         return Equipment(generator, clock, self._recorder, reservations, event_writer, clock, wake)
 
+    def machine(self) -> tuple[str, float, int] | None:
+        try:
+            with open("/proc/stat", encoding="ascii") as file:
+                user, nice, system, _, _, irq, softirq, steal = map(
+                    int, file.readline().split()[1:9]
+                )
+        except (OSError, ValueError):  # not Linux
+            return None
+        busy = user + nice + system + irq + softirq + steal
+        return os.uname().nodename, busy / os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
+
     def load_plan(self, number: int) -> Plan:
         plan = self._retry_store(partial(self._store.load_plan, number))
         self._transfers = RayTransferStore(self._run, plan)

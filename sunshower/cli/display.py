@@ -22,7 +22,7 @@ from sunshower.cli.health import (
 )
 from sunshower.cli.statistics import Row, add_row, batch_line, done_by, numbers_table
 from sunshower.runtime.events.metrics import Counts, LatencyKind, Snapshot
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Graph, is_internal
 from sunshower.trident.coordination.attempts import batch_group_of
 
 _COLUMNS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
@@ -73,10 +73,20 @@ class Display:
         done = {id: done_by(each, snapshot.component(id), self._graph) for id, each in components}
         self._rates.see(now, done)
 
-    def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
-        """Return one row for each component, with current rates or averages over `average_s`."""
+    def table(
+        self,
+        snapshot: Snapshot,
+        title: str,
+        *,
+        average_s: float | None = None,
+        internals: bool = False,
+    ) -> Table:
+        """Return one row for each component, with current rates or averages over `average_s`;
+        `internals`: with the coordinators of batches."""
         table = numbers_table("component", _COLUMNS, title)
         for component in self._graph.components.values():
+            if is_internal(component.id) and not internals:
+                continue
             counts = snapshot.component(component.id)
             done = done_by(component, counts, self._graph)
             rate = done / max(average_s, 1e-9) if average_s else self._rates.of(component.id)

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -78,6 +79,11 @@ def elapsed(seconds: float) -> str:
     return f"{whole} s"
 
 
+def time_of_day(unix_s: float) -> str:
+    """Format a Unix time as the time of day in UTC: `12:04:11Z`."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%H:%M:%SZ}"
+
+
 def number_of(count: int, noun: str, plural: str | None = None) -> str:
     """Format a count with its noun: `1 worker`, `1,200 workers`, `2 tries`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
@@ -88,9 +94,11 @@ def new_table(
     numbers: Sequence[str] = (),
     title: str | None = None,
     clipped: Sequence[str] = (),
+    least: int | None = None,
 ) -> Table:
     """Return an empty table: columns with folded text, then columns of right-aligned numbers. With
-    `clipped` each row has one line: these columns share the width that the others leave."""
+    `clipped` each row has one line: these columns share the width that the others leave, and have
+    at least `least` characters."""
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -101,7 +109,9 @@ def new_table(
     )
     for heading in headings:
         if heading in clipped:
-            table.add_column(Text(heading), no_wrap=True, overflow="ellipsis", ratio=1)
+            table.add_column(
+                Text(heading), no_wrap=True, overflow="ellipsis", ratio=1, min_width=least
+            )
         else:
             table.add_column(Text(heading), no_wrap=bool(clipped), overflow="fold")
     for heading in numbers:

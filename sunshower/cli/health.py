@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from sunshower.cli.formatting import elapsed, number_of, user_frames
+from sunshower.cli.formatting import elapsed, number_of, time_of_day, user_frames
+from sunshower.failures import FailureGroup, normalised
 from sunshower.runtime.events.health import Standing, TaskError, WaitKind
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Plan, Task
+from sunshower.texts import clip
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
@@ -130,8 +133,9 @@ def _failing_spouts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if counts.failed and not counts.acked:
             group = batch_group_of(spout.id)
             what = f"tuple of spout {spout.id}" if group is None else f"batch of {group}"
-            failures = [each for task in snapshot.tasks_of(spout.id) for each in task.failures]
-            why = f", the last: {failures[-1]}" if failures else ""
+            groups = [group for task in snapshot.tasks_of(spout.id) for group in task.failures]
+            newest = max(groups, key=lambda group: group.last_s, default=None)
+            why = "" if newest is None else f", the last: {newest.failure}"
             times = number_of(counts.failed, "failure")
             yield f"no {what} was processed yet: {times}{why}"
 
@@ -268,6 +272,51 @@ def quarantine_line(error: TaskError) -> str:
     """Describe a quarantined task."""
     where = f"{error.component}[{error.index}] on worker {error.worker}"
     return f"{where} is quarantined (on probation: tried again, every 30 s at most): {error.line}"
+
+
+_GROUPS_MAX = 8
+_EXAMPLE_BYTES = 200
+
+
+def failure_lines(snapshot: Snapshot) -> Iterator[str]:
+    """Yield two lines for each group of failures: what fails where, how often and since when; and
+    the newest one with its record."""
+    groups = snapshot.failure_groups()
+    for group in groups[:_GROUPS_MAX]:
+        failure = group.failure
+        times = f"{time_of_day(group.first_s)} to {time_of_day(group.last_s)}"
+        where = failure.component or "unknown place"
+        yield (
+            f"{where}: {group.count:,} failed, {group.rate:.1f}/s, {times}: "
+            f"{normalised(failure.reason) or failure.cause}"
+        )
+        record = f", record {clip(group.example, _EXAMPLE_BYTES)}" if group.example else ""
+        yield f"    such as {failure.cause} of message {clip(group.message_id, 80)}{record}"
+    if (more := len(groups) - _GROUPS_MAX) > 0:
+        yield f"{number_of(more, 'further group')} of failures"
+
+
+def failure_fields(group: FailureGroup) -> dict[str, Any]:
+    """A group of failures as plain values."""
+    failure = group.failure
+    return {
+        "component": failure.component or None,
+        "cause": failure.cause.value,
+        "exception": failure.exception,
+        "message": normalised(failure.reason),
+        "count": group.count,
+        "rate": group.rate,
+        "first_s": group.first_s,
+        "last_s": group.last_s,
+        "example": {
+            "message": group.message_id,
+            "record": group.example,
+            "reason": failure.reason,
+            "traceback": failure.traceback,
+            "task": failure.task if failure.task >= 0 else None,
+            "worker": failure.worker if failure.worker >= 0 else None,
+        },
+    }
 
 
 def expired_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:

@@ -99,6 +99,12 @@ Stays = Annotated[
         "is a terminal.",
     ),
 ]
+Internals = Annotated[
+    bool,
+    typer.Option(
+        "--internals", help="Also show the coordinators and the streams of exactly-once batches."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 

@@ -11,6 +11,7 @@ import typer
 from sunshower.cli.formatting import echo
 from sunshower.cli.program_options import (
     Address,
+    Internals,
     LayoutName,
     Settings,
     Stays,
@@ -121,6 +122,7 @@ def describe(
     target: Target,
     mermaid: Mermaid = False,
     code: Code = False,
+    internals: Internals = False,
     shows_settings: ShowsSettings = False,
     settings: Settings = None,
 ) -> None:
@@ -131,7 +133,8 @@ def describe(
     if shows_settings:
         _print_settings(target, settings or (), graph.config)
     else:
-        echo(as_code(graph) if code else as_mermaid(graph) if mermaid else as_text(graph))
+        text = as_text(graph, internals=internals)
+        echo(as_code(graph) if code else as_mermaid(graph) if mermaid else text)
 
 
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:

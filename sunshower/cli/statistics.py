@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -10,7 +11,8 @@ from typing import Any
 from rich.table import Table
 
 from sunshower.cli.formatting import duration, elapsed, new_table, number_of
-from sunshower.cli.health import task_error_text
+from sunshower.cli.health import failure_fields, task_error_text
+from sunshower.runtime.control.loads import BUSY
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import (
     ALL,
@@ -23,12 +25,15 @@ from sunshower.runtime.events.metrics import (
     Snapshot,
     TaskStats,
 )
+from sunshower.runtime.events.progress import TopologyProgress
 from sunshower.runtime.plan import Plan
-from sunshower.topologies.graph import Component, Graph
+from sunshower.topologies.graph import Component, Graph, is_internal
 from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.batch_scheduler import Status
 
 _PLACES_MAX = 8
+_NAME_MAX = 18  # letters of a name on a line
+_OLD_S = 1.0  # a younger open tree is not worth a line
 
 
 def activities(
@@ -87,6 +92,12 @@ COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "open": lambda row: f"{row.counts.pending if row.is_spout else row.queued:,}",
     "entries": lambda row: "" if row.entries is None else f"{row.entries:,}",
 }
+ORDERS: Mapping[str, Callable[[Row], float]] = {
+    "capacity": lambda row: row.capacity,
+    "per s": lambda row: row.rate,
+    "failed": lambda row: row.counts.failed,
+    "queued": lambda row: row.queued,
+}
 OF_TOP = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
 _OF_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
 _OF_TASKS = ("done", "failed", "open", "wait p99", "run p99", "p99")
@@ -104,7 +115,17 @@ def add_row(
 ) -> None:
     """Add these columns of a row, after its name."""
     first, *others = (COLUMNS[column](row) for column in columns)
-    table.add_row(name, f" {first}", *others, style=style)
+    table.add_row(_in_lines(name), f" {first}", *others, style=style)
+
+
+def _in_lines(name: str) -> str:
+    """A name, with a long one broken after its separators, and not within a word."""
+    lines = [""]
+    for part in re.findall(r"[^-_.\s]*[-_.\s]*", name):
+        if lines[-1] and len(lines[-1] + part) > _NAME_MAX:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def done_by(component: Component, counts: Counts, graph: Graph) -> int:
@@ -121,13 +142,15 @@ def _row_of(
     graph: Graph,
     queued: int = 0,
     kind: LatencyKind = LatencyKind.COMPLETE,
+    rows_s: float | None = None,
 ) -> Row:
+    """`rows_s`: of a step of exactly-once batches, in place of its inputs."""
     tasks, done = component.parallelism, done_by(component, activity.counts, graph)
     return Row(
         component.level.is_spout,
         activity.counts,
         activity.latencies,
-        rate=done / max(activity.for_s, 1e-9),
+        rate=done / max(activity.for_s, 1e-9) if rows_s is None else rows_s,
         capacity=activity.capacity(tasks),
         blocked=activity.blocked(tasks),
         queued=queued,
@@ -141,20 +164,26 @@ def load_table(
     activity_of: Mapping[str, Activity],
     title: str,
     *,
-    by_load: bool = False,
+    order: str | None = None,
+    internals: bool = False,
 ) -> Table:
-    """One row for each component: what it did in a window, and what waits for it now; `by_load`:
-    the busiest one first."""
+    """One row for each component: what it did in a window, and what waits for it now; `order`:
+    of ORDERS, the highest first; `internals`: with the coordinators of batches."""
     table = numbers_table("component", OF_TOP, title)
-    components = list(graph.components.values())
-    if by_load:
-        components.sort(key=lambda each: -activity_of[each.id].capacity(each.parallelism))
+    every = graph.components.values()
+    components = [each for each in every if internals or not is_internal(each.id)]
+    rows = []
     for component in components:
         activity = activity_of[component.id]
         queued = sum(task.queued for task in snapshot.tasks_of(component.id))
-        row = _row_of(component, activity, graph, queued)
-        style = "bold" if activity.counts.failed else None
-        add_row(table, f"{component.id} × {component.parallelism}", OF_TOP, row, style)
+        rows_s = None if snapshot.progress is None else snapshot.progress.rows_s.get(component.id)
+        row = _row_of(component, activity, graph, queued, rows_s=rows_s)
+        rows.append((f"{component.id} × {component.parallelism}", row))
+    if order is not None:
+        rows.sort(key=lambda pair: -ORDERS[order](pair[1]))
+    for name, row in rows:
+        style = "red" if row.counts.failed else "yellow" if row.capacity >= BUSY else None
+        add_row(table, name, OF_TOP, row, style)
     return table
 
 
@@ -222,12 +251,49 @@ def stream_lines(counts: Counts) -> Iterator[str]:
         yield f"input {source.component}.{source.stream}: {executed:,} executed"
 
 
+def progress_lines(snapshot: Snapshot) -> Iterator[str]:
+    """Yield lines that say whether a topology keeps up: why it is not faster, how far each source
+    is behind, its oldest open trees, and the age of its event time."""
+    if (progress := snapshot.progress) is None:
+        return
+    yield f"why is it not faster? {progress.limit.text}"
+    for source in progress.sources:
+        lag = "" if source.lag is None else f"{number_of(int(source.lag), 'record')} behind, "
+        yield f"{source.component}: {lag}{source.trend}"
+    if old := {id: age_s for id, age_s in progress.oldest_s.items() if age_s >= _OLD_S}:
+        id = max(old, key=lambda name: old[name])
+        what = "tuple" if (group := batch_group_of(id)) is None else "batch"
+        yield f"{group or id}: its oldest open {what} is {elapsed(old[id])} old"
+    if progress.event_age_s is not None:
+        yield f"event time is {_behind_clock(progress.event_age_s)} the clock"
+
+
+def _behind_clock(age_s: float) -> str:
+    return f"{elapsed(age_s)} behind" if age_s >= 0 else f"{elapsed(-age_s)} ahead of"
+
+
+def progress_fields(progress: TopologyProgress | None) -> dict[str, Any] | None:
+    """Whether a topology keeps up, as plain values; None: that is not known."""
+    if progress is None:
+        return None
+    return {
+        "limit": progress.limit._asdict(),
+        "bottleneck": progress.bottleneck or None,
+        "sources": [source._asdict() for source in progress.sources],
+        "oldest_s": dict(progress.oldest_s),
+        "rows_s": dict(progress.rows_s),
+        "event_age_s": progress.event_age_s,
+    }
+
+
 def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     """Yield a line for each component with a watermark: how far it is behind, in event time."""
     for id in graph.components:
         watermark = snapshot.watermark(id)
         if watermark is not None and watermark[1] is not None:
-            yield f"{id}: its watermark is {watermark[1]:,.6g} behind the newest event time"
+            per_s = snapshot.per_s
+            lag = f"{watermark[1]:,.6g}" if per_s is None else duration(watermark[1] / per_s)
+            yield f"{id}: its watermark is {lag} behind the newest event time"
         yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 
 
@@ -274,6 +340,15 @@ def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict
                     "age_s": facts["age seconds"],
                 }
                 for txid, facts in batches
+            ],
+            "recent": [
+                {
+                    "txid": int(txid),
+                    "age_s": facts["age seconds"],
+                    "process_s": facts["process seconds"],
+                    "commit_s": facts["commit seconds"],
+                }
+                for txid, facts in _open_batches(figures, "ended ").items()
             ],
         }
 
@@ -407,6 +482,7 @@ def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dic
         "state": snapshot.state,
         "up_s": up_s,
         "restarts": snapshot.restarts,
+        "progress": progress_fields(snapshot.progress),
         "error": overview.error,
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
@@ -414,6 +490,7 @@ def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dic
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "unplaced": list(snapshot.unplaced),
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
+        "failures": [failure_fields(group) for group in snapshot.failure_groups()],
         "batches": list(batch_fields(snapshot, overview.plan.graph.components)),
         "spark": list(spark_fields(overview)),
         "scaling": [asdict(view) for view in snapshot.scaling],
@@ -469,6 +546,7 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "latencies": _latencies(whole.latencies),
         "watermark": None if watermark is None else _finite(watermark[0]),
         "watermark_lag": None if watermark is None else watermark[1],
+        "event_time_per_s": None if watermark is None else snapshot.per_s,
         "watermark_holds": list(snapshot.watermark_holds(id)),
         "event_time_notes": list(snapshot.event_time_notes(id)),
         "state_entries": snapshot.state_entries(id),

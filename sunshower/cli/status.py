@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
+from functools import partial
+from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -36,7 +38,7 @@ from sunshower.cli.formatting import (
     new_table,
     print_lines,
 )
-from sunshower.cli.program_options import AsJson
+from sunshower.cli.program_options import AsJson, Internals
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.topologies.requests import TypedText
 
@@ -94,7 +96,8 @@ def list_(address: Address = "auto") -> None:
     from sunshower.cli.health import wait_lines
     from sunshower.cli.ui.source import why_silent
 
-    table = new_table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
+    titles = ("per s", "behind", "acked", "failed", "restarts", "workers", "tasks")
+    table = new_table("topology", "state", "up", numbers=titles)
     waits: list[str] = []
     with connect(address) as cluster:
         answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview())
@@ -116,6 +119,7 @@ def status(
     name: Name,
     component: Only = None,
     window: Window = "1m",
+    internals: Internals = False,
     as_json: AsJson = False,
     address: Address = "auto",
 ) -> None:
@@ -126,7 +130,13 @@ def status(
     """
     from sunshower.cli import statistics
     from sunshower.cli.display import Display
-    from sunshower.cli.health import dead_letter_lines, expired_lines, late_lines, problems
+    from sunshower.cli.health import (
+        dead_letter_lines,
+        expired_lines,
+        failure_lines,
+        late_lines,
+        problems,
+    )
     from sunshower.cli.statistics import status_fields
 
     with connect(address) as cluster:
@@ -141,17 +151,19 @@ def status(
     console, snapshot = Terminal(), overview.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
     display = Display(overview.plan.graph)
-    console.print(display.table(snapshot, title, average_s=up_s))
+    console.print(display.table(snapshot, title, average_s=up_s, internals=internals))
+    print_lines(console, statistics.progress_lines(snapshot))
     graph = overview.plan.graph
     acts = statistics.activities(snapshot, [*graph.components], window, up_s)
     when = statistics.window_title(window, acts)
-    console.print(statistics.load_table(graph, snapshot, acts, when))
+    console.print(statistics.load_table(graph, snapshot, acts, when, internals=internals))
     print_lines(console, statistics.place_lines(graph, acts, when), "yellow")
     print_lines(console, statistics.watermark_lines(graph, snapshot))
     print_lines(console, late_lines(graph, snapshot), "yellow")
     print_lines(console, statistics.fill_lines(graph, snapshot))
     print_lines(console, statistics.scaling_lines(snapshot))
     print_lines(console, display.figures(snapshot))
+    print_lines(console, failure_lines(snapshot), "yellow")
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(overview))
     print_lines(console, problems(snapshot), "red")
@@ -217,9 +229,10 @@ def _row(name: str, overview: Overview) -> list[str]:
     from sunshower.cli.ui.source import summary_facts
 
     facts = summary_facts(name, overview, time.time())
-    numbers = (facts[field] for field in ("workers", "tasks", "acked", "failed", "restarts"))
+    fields = ("rate", "lag", "acked", "failed", "restarts", "workers", "tasks")
+    numbers = ("" if facts[field] is None else f"{facts[field]:,.0f}" for field in fields)
     state = ", ".join([facts["state"], *facts["marks"]])
-    return [name, state, elapsed(facts["up_s"]), *(f"{number:,}" for number in numbers)]
+    return [name, state, elapsed(facts["up_s"]), *numbers]
 
 
 def _workers(overview: Overview) -> Table:
@@ -247,7 +260,8 @@ def _print_component(overview: Overview, name: str, up_s: float) -> None:
 # ---- top -----------------------------------------------------------------------------------------
 
 _EVERY_S = 1.0
-_HELP = "q or Ctrl-C ends"
+_HELP = "q or Ctrl-C ends · s sorts by {order} · j and k scroll"
+_FAILURES = 6  # lines of groups of failures, two for each
 
 Topology = Annotated[
     str | None,
@@ -257,7 +271,11 @@ Once = Annotated[bool, typer.Option("--once", help="Print the display once.")]
 
 
 def top(
-    name: Topology = None, window: Window = "1m", once: Once = False, address: Address = "auto"
+    name: Topology = None,
+    window: Window = "1m",
+    once: Once = False,
+    internals: Internals = False,
+    address: Address = "auto",
 ) -> None:
     """Show live which components are busy, which fail, and which wait for a dependency.
 
@@ -271,26 +289,50 @@ def top(
         if name is not None:
             cluster.find(name)  # raises ClusterError if it is not there
         if once or not console.is_terminal:
-            console.print(frame(cluster, name, window))
+            console.print(frame(cluster, name, window, internals=internals))
         else:
             with pressed_keys() as read_key:
-                show_live(console, lambda: frame(cluster, name, window), read_key)
+                draw = partial(frame, cluster, name, window, internals=internals)
+                show_live(console, draw, read_key)
 
 
 def show_live(
-    console: Console, draw: Callable[[], RenderableType], read_key: Callable[[float], str]
+    console: Console, draw: Callable[[str], RenderableType], read_key: Callable[[float], str]
 ) -> None:
-    """Draw a frame every second, on a screen of its own, until `q` or Ctrl-C. `read_key` returns
-    the key that is pressed within so many seconds, or an empty text."""
+    """Draw a frame every second, on a screen of its own, until `q` or Ctrl-C. `draw` gets what to
+    sort by; `read_key` returns the key that is pressed within so many seconds, or an empty text."""
+    from sunshower.cli.statistics import ORDERS
     from sunshower.experiments.runner.interrupts import Interrupts
 
     with Interrupts() as interrupts:
         interrupts.defer()
+        orders, first = [*ORDERS], 0  # of the lines that are shown
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while not interrupts.requested:
-                live.update(Group(Text(_HELP, style="dim"), draw()), refresh=True)
-                if read_key(_EVERY_S) == "q":
-                    return
+                text = Text(_HELP.format(order=orders[0]), style="dim")
+                live.update(Group(text, _Scrolled(draw(orders[0]), first)), refresh=True)
+                match read_key(_EVERY_S):
+                    case "q":
+                        return
+                    case "s":
+                        orders = [*orders[1:], orders[0]]
+                    case "j":
+                        first += 1
+                    case "k":
+                        first = max(0, first - 1)
+
+
+class _Scrolled:
+    """A frame from its line `first` on."""
+
+    def __init__(self, frame: RenderableType, first: int) -> None:
+        self._frame, self._first = frame, first
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._frame, options.update(height=None), pad=False)
+        for line in lines[self._first :]:
+            yield from line
+            yield Segment.line()
 
 
 @contextmanager
@@ -311,8 +353,15 @@ def pressed_keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
-    """What `top` shows of one topology, or (None) of all."""
+def frame(
+    cluster: RayCluster,
+    name: str | None,
+    window: str,
+    order: str = "capacity",
+    *,
+    internals: bool = False,
+) -> Group:
+    """What `top` shows of one topology, or (None) of all; `order`: see `load_table`."""
     names = cluster.runs() if name is None else [name]
     parts: list[RenderableType] = []
     for topology, answer in ask_all(
@@ -321,21 +370,30 @@ def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
         if isinstance(answer, SunshowerError):
             parts.append(Text(f"{topology} does not answer: {answer}", style="red"))
         else:
-            parts.append(topology_frame(answer, time.time() - answer.since_s, window))
+            up_s = time.time() - answer.since_s
+            parts.append(topology_frame(answer, up_s, window, order, internals=internals))
     if not parts:
         parts.append(Text("There is no topology. Start one with: sunshower submit FILE.py"))
     return Group(*parts)
 
 
-def topology_frame(overview: Overview, up_s: float, window: str) -> Group:
-    """One topology: its state, the table by capacity, failures by place, problems. `up_s`: since it
-    was submitted."""
-    from sunshower.cli.health import current_problems
+def topology_frame(
+    overview: Overview,
+    up_s: float,
+    window: str,
+    order: str = "capacity",
+    *,
+    internals: bool = False,
+) -> Group:
+    """One topology: its state, the table, failures by place, problems. `up_s`: since it was
+    submitted; `order`: see `load_table`."""
+    from sunshower.cli.health import current_problems, failure_lines
     from sunshower.cli.statistics import (
         activities,
         fill_lines,
         load_table,
         place_lines,
+        progress_lines,
         watermark_lines,
         window_title,
     )
@@ -346,10 +404,12 @@ def topology_frame(overview: Overview, up_s: float, window: str) -> Group:
     title = f"{snapshot.topology}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  {when}"
     red = [*current_problems(snapshot), *filter(None, (overview.error, snapshot.untracked))]
     return Group(
-        load_table(graph, snapshot, acts, title, by_load=True),
+        load_table(graph, snapshot, acts, title, order=order, internals=internals),
+        *map(Text, progress_lines(snapshot)),
         *map(Text, watermark_lines(graph, snapshot)),
         *map(Text, fill_lines(graph, snapshot)),
         *(Text(line, style="yellow") for line in place_lines(graph, acts, when)),
+        *(Text(line, style="yellow") for line in islice(failure_lines(snapshot), _FAILURES)),
         *(Text(line, style="red") for line in red),
     )
 

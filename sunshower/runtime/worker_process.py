@@ -113,6 +113,10 @@ class WorkerProcessBase(ABC):
         Raises any exception but SunshowerError if it cannot be copied.
         """
 
+    def machine(self) -> tuple[str, float, int] | None:
+        """As WorkerStats.machine."""
+        return None
+
     @abstractmethod
     def log(self, line: str) -> None:
         """Log a line about failures."""
@@ -251,7 +255,8 @@ class WorkerProcessBase(ABC):
         self._changed_s = inf if pulse == self._last_pulse else min(self._changed_s, now)
         if now >= self._changed_s + delay_s:
             self._last_pulse, self._stats_due_s, self._changed_s = pulse, now + STATS_S, inf
-            self.call_master(events.Statistics(self._core.stats()))
+            stats = replace(self._core.stats(), machine=self.machine())
+            self.call_master(events.Statistics(stats))
         return self._changed_s < inf
 
     def results(self, component: str) -> list[Any]:

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from sunshower.config import Config
 from sunshower.topologies.components import DEFAULT, Stateless
-from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.graph import (
+    Component,
+    Graph,
+    Level,
+    StreamSpec,
+    Subscription,
+    is_internal,
+)
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 from sunshower.topologies.groupings import describe as word
 
@@ -14,10 +21,12 @@ _SHUFFLED = (Shuffle, LocalOrShuffle, NoneGrouping)
 _WITHOUT_STATE = (Level.OPERATORS, Level.ANSWERS)  # operators group their keys themselves
 
 
-def as_text(graph: Graph) -> str:
-    """Return each component with its tasks, level, inputs and streams, without a final newline."""
-    width = max(map(len, graph.components), default=0)
-    blocks = ["\n".join(_block(graph, c, width)) for c in graph.components.values()]
+def as_text(graph: Graph, *, internals: bool = True) -> str:
+    """Return each component with its tasks, level, inputs and streams, without a final newline;
+    `internals`: also the coordinators of batches, and their streams."""
+    components = [c for c in graph.components.values() if internals or not is_internal(c.id)]
+    width = max((len(component.id) for component in components), default=0)
+    blocks = ["\n".join(_block(graph, c, width, internals)) for c in components]
     return "\n\n".join([f"topology {graph.id}: {_tracking(graph.config)}", *blocks])
 
 
@@ -60,15 +69,19 @@ def _tracking(config: Config) -> str:
     return f"{ackers}, timeout: {config.message_timeout_s:g} s"
 
 
-def _block(graph: Graph, component: Component, width: int) -> Iterator[str]:
+def _block(graph: Graph, component: Component, width: int, internals: bool) -> Iterator[str]:
     own = component.message_timeout_s
     timeout = "" if own is None else f", timeout: {own:g} s"
     tick = "" if component.tick_s is None else f", a tick every {component.tick_s:g} s"
     says = f"{component.level.value}{timeout}{tick}"
     yield f"{component.id:{width}}  × {component.parallelism}  {says}"
     for subscription in component.inputs:
+        if is_internal(subscription.stream) and not internals:
+            continue
         yield f"{'':{width}}  ← {subscription.source} {' '.join(_edge(subscription))}"
     for spec in component.streams.values():
+        if is_internal(spec.id) and not internals:
+            continue
         yield f"{'':{width}}  → {' '.join(_stream(spec))}"
     if note := _state_note(graph, component):
         yield f"{'':{width}}  ! {note}"

@@ -20,6 +20,12 @@ from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 
+def is_internal(name: str) -> bool:
+    """Whether a component or a stream is the plumbing of batches or of watermarks, which no user
+    has declared."""
+    return name.startswith(("$", "__"))
+
+
 class Level(Enum):
     """How the runtime calls a component's code."""
 

@@ -32,7 +32,7 @@ from sunshower.cli.health import (
 from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
 from sunshower.cli.statistics import status_fields
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause, Failure, FailureGroup
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WELL, Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
@@ -270,7 +270,8 @@ def begun(
     degraded: bool = False,
 ) -> Snapshot:  # fmt: skip
     """A topology of one spout task and three of `store`; None: nothing is known of that one."""
-    failures = (Failure(Cause.EXCEPTION, "store", 1, "ValueError: odd"),) if failed else ()
+    failure = Failure(Cause.EXCEPTION, "store", 1, "ValueError: odd")
+    failures = (FailureGroup(failure, failed, 0.0, 0.0, 0.0),) if failed else ()
     counts = Counts(emitted=emitted, acked=acked, failed=failed)
     tasks = [TaskStats(IDS["numbers", 0], "numbers", counts, done=done, failures=failures)]
     for index, health in enumerate([*stores, *[WELL] * 3][:3]):

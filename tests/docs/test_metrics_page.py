@@ -19,6 +19,7 @@ from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind
 from sunshower.runtime.events.health import WaitKind
+from sunshower.runtime.events.progress import LimitKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/METRICS.md").read_text(encoding="utf-8")
@@ -38,6 +39,7 @@ ENUMS: dict[str, set[str]] = {
     "cause": {*Cause},
     "kind": {*WaitKind},
     "state": {*State},
+    "by": {*LimitKind},
 }
 
 

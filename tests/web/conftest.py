@@ -15,7 +15,7 @@ import pytest
 
 from sunshower.cli.ui.application import served_page
 from tests.web.experiments.prepared_experiments import make_runs
-from tests.web.prepared import PreparedSource, batches, quiet
+from tests.web.prepared import PreparedSource, batches_of_words, late, quiet
 from tests.web.prepared_letters import shop_with_letters
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def violations(page: Page) -> list[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> PreparedSource:
-    return PreparedSource(shop_with_letters(tmp_path), quiet(), batches())
+    return PreparedSource(shop_with_letters(tmp_path), quiet(), batches_of_words(), late())
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from sunshower import Bolt, Counter, Number, Topology
 from sunshower.cli.dead.letters import Ask, StoredLetter
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause, Failure, FailureGroup
+from sunshower.runtime.control.limits import ProgressWatch
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import (
@@ -33,6 +34,7 @@ from sunshower.runtime.events.metrics import (
 from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces, root_number
 from sunshower.runtime.plan import Plan, Task, make_plan
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
+from sunshower.trident import FixedBatchSpout, InMemory, batches, count
 from tests.web.prepared_trees import shop_trees
 
 TRACE = """Traceback (most recent call last):
@@ -65,6 +67,7 @@ class Load:
     dead: int = 0  # spouts: dead letters, from the start
     entries: int | None = None  # of the state of each task
     figures: Mapping[str, float] = field(default_factory=dict)
+    growing: float = 0.0  # by how much a second the lag, or the number of emitted rows, grows
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Prepared:
     loads: Mapping[str, Load]
     state: str = "active"
     waits: Mapping[str, Wait] = field(default_factory=dict)  # component → wait of each task
-    failures: tuple[Failure, ...] = ()  # of the first spout
+    failures: tuple[Failure, ...] = ()  # of the spouts that fail
     quarantined: Mapping[str, TaskError] = field(default_factory=dict)
     stuck: Mapping[str, StuckCall] = field(default_factory=dict)
     traces: Traces = NO_TRACES
@@ -86,12 +89,23 @@ class Prepared:
     def plan(self) -> Plan:
         return make_plan(self.topology.graph())
 
+    @cached_property
+    def _watch(self) -> ProgressWatch:
+        return ProgressWatch(lambda: 0.0)
+
     def overview(self, now_s: float) -> Overview:
-        """Return the overview `now_s` seconds after the submission, which was at 0."""
-        plan, graph = self.plan, self.plan.graph
+        """Return the overview `now_s` seconds after the submission, which was at 0. The first call
+        prepares the hour before, so the later ones must be later."""
+        plan, graph, is_first = self.plan, self.plan.graph, "_watch" not in vars(self)
+        step_s = 32.0 * max(1, len(plan.tasks) // 100)
+        times = np.arange(max(now_s - 3_600, 1.0), now_s - 40.0, step_s) if is_first else ()
+        for at_s in (*times, *((now_s - 20.0, now_s - 10.0) if is_first else ()), now_s):
+            workers = self._snapshot(at_s).workers
+            self._watch.see(workers, {}, next(iter(workers)), at_s)
+        snapshot = replace(self._snapshot(now_s), windows=self._windows(now_s))
         return Overview(
             without_code(plan),
-            replace(self._snapshot(now_s), windows=self._windows(now_s)),
+            self._watch.added(plan, snapshot, now_s),
             None,
             0.0,
             {worker: ("4f2a91c07b", 21_400 + 13 * worker) for worker in plan.workers},
@@ -135,6 +149,10 @@ class Prepared:
             now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7)
         )  # so that the charts are not flat
         done, failed = int(load.rate * wave / tasks), int(load.failed * wave / tasks)
+        grown = {"rows emitted", "lag"} & load.figures.keys()
+        figures = dict(load.figures) | {
+            name: load.figures[name] + load.growing * now_s / tasks for name in grown
+        }
         wait = self.waits.get(task.component)
         if wait is not None:
             text = wait.error.text.replace("[0]", f"[{task.index}]")
@@ -156,11 +174,16 @@ class Prepared:
             )  # fmt: skip
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
-                queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
+                queue_s=load.queued / load.rate if load.rate else 0.0, figures=figures,
                 latencies={LatencyKind.EXECUTE: _LATENCIES, LatencyKind.QUEUE: _LATENCIES},
                 entries=load.entries,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
+        groups = tuple(
+            FailureGroup(failure, failed // len(failures), 1_000.0, 1_000.0 + now_s, load.failed,
+                         "4711", "{'order': 4711, 'article': 'A-1047'}")
+            for failure in failures
+        )  # fmt: skip
         places = {
             FailurePlace(f.cause.value, f.component, f.task, f.worker): failed // len(failures)
             for f in failures
@@ -175,7 +198,7 @@ class Prepared:
         )  # fmt: skip
         return TaskStats(
             task.id, task.component, counts, {LatencyKind.COMPLETE: _LATENCIES}, health=health,
-            figures=load.figures, failures=failures,
+            figures=figures, failures=groups,
         )  # fmt: skip
 
 
@@ -354,10 +377,12 @@ def _renamed(facts: Any) -> Any:
     )
 
 
-def batches() -> Prepared:
-    """A topology of exactly-once batches, two of which are open."""
+def batches_of_words() -> Prepared:
+    """A topology of exactly-once batches, two of which are open; its source has a lag."""
     topology = Topology("batches")
-    topology.spout("$mastercoord-words", Counter(1)).shuffle().bolt("count", Pass, 2)
+    words = FixedBatchSpout([("a",)], 1, fields=("word",))
+    stream = batches(topology, "words", words, store=InMemory()).shuffle(parallelism=2)
+    stream.peek(print).named("clean").group_by("word").aggregate(count()).named("counts")
     figures = {
         "txid": 17.0, "batches active": 2.0, "batches committed": 16.0, "attempts failed": 1.0,
         "batches skipped": 0.0, "process seconds": 0.35, "commit seconds": 0.05,
@@ -365,7 +390,31 @@ def batches() -> Prepared:
         "batch 17/age seconds": 0.4, "batch 18/attempt": 1.0, "batch 18/phase": 0.0,
         "batch 18/age seconds": 0.1,
     }  # fmt: skip
-    return Prepared(topology, {"$mastercoord-words": Load(3, figures=figures)})
+    for txid in range(9, 17):
+        figures |= {f"ended {txid}/age seconds": 0.4 * (18 - txid)}
+        figures |= {f"ended {txid}/process seconds": 0.35, f"ended {txid}/commit seconds": 0.05}
+    partitions = {f"lines[{n}]/{name}": 70.0 * n for n in range(2) for name in ("end", "lag")}
+    loads = {id: Load(9, 0.1) for id in topology.graph().components}
+    loads["$mastercoord-words"] = Load(3, figures=figures)
+    loads["words"] = Load(
+        9, 0.12, figures={"rows emitted": 0.0, "lag": 4_000.0, **partitions}, growing=1_200.0
+    )
+    return Prepared(topology, loads)
+
+
+def late() -> Prepared:
+    """A topology that falls behind, because a component is full."""
+    topology = Topology("late", workers=2)
+    clicks = topology.spout("clicks", Counter(1), 2)
+    clicks.shuffle().bolt("sessions", Pass, 2).shuffle().bolt("geo-lookup-of-visitors", Pass, 4)
+    return Prepared(
+        topology,
+        {
+            "clicks": Load(900, figures={"lag": 20_000.0}, growing=340.0),
+            "sessions": Load(900, 0.2),
+            "geo-lookup-of-visitors": Load(900, 0.97, queued=4_000),
+        },
+    )
 
 
 def huge(components: int = 50, tasks: int = 100) -> Prepared:

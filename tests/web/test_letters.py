@@ -40,7 +40,8 @@ def ended(url: str) -> dict[str, Any]:
 
 
 def messages(found: dict[str, Any]) -> list[int]:
-    return [json.loads(one["record"])["id"] for one in found["letters"]]
+    records = [one["record"] for one in found["letters"]]
+    return [int(record.partition(",")[0].removeprefix("id: ")) for record in records]
 
 
 # ---- lists --------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_letters_are_read_when_the_section_is_opened_the_newest_first(
     assert asked == []
     open_section(page)
     assert page.locator(ROWS).count() == 12
-    for text in ("price[0]", "exception", "KeyError: 'A-1000'", '"customer": "Q. <Acme> Ltd."'):
+    for text in ("price[0]", "exception", "KeyError: 'A-1000'", "customer: Q. <Acme> Ltd."):
         assert text in (page.locator(ROWS).first.text_content() or "")
     wait_for(page, ".letters", "12 dead letters")
     for _ in range(2):  # two polls of the page
@@ -115,7 +115,7 @@ def test_the_keyboard_selects_a_letter_with_its_record_and_traceback(
     page.keyboard.press("Enter")
     page.locator(ROWS).first.wait_for()
     id = letter_of(tmp_path, "order-0")
-    for _ in range(20):
+    for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == f"letter-{id}":
             break

@@ -55,10 +55,11 @@ def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
     found = ask(url, "/api/topologies").json
     assert [topology["topology"] for topology in found["topologies"]] == [
         "batches",
+        "late",
         "quiet",
         "web-shop",
     ]
-    assert found["topologies"][2]["marks"] == ["waiting"]
+    assert found["topologies"][3]["marks"] == ["waiting"]
 
 
 def test_a_tree_is_the_json_of_trace(url: str, source: PreparedSource) -> None:
@@ -74,7 +75,7 @@ def test_lists_of_trees_are_the_json_of_trace_with_the_number_of_edges(
     url: str, source: PreparedSource
 ) -> None:
     found = ask(url, "/api/traces?name=web-shop").json
-    assert found["counts"] == {"failed": 1, "slowest": 62, "latest": 62}
+    assert found["counts"] == {"failed": 1, "slowest": 61, "latest": 62}
     recorded = source.prepared["web-shop"].traces
     for kind, trees in (("failed", recorded.failed), ("slowest", recorded.slowest),
                         ("latest", recorded.trees)):  # fmt: skip

@@ -20,7 +20,7 @@ def test_open_batches_and_sums_are_shown(open_page: Open, width: int, scheme: st
         wait_for(page, "h2", "Batches at Spark")
         rows = page.get_by_role("region", name="Batches at Spark").locator("tbody tr")
         assert rows.count() == 6  # three of each task, the oldest first
-        assert rows.first.inner_text().split("\t") == [
+        assert rows.first.locator("th, td").all_inner_texts() == [
             "42", "totals[0]", "at Spark", "2", "10,000", "3 s"
         ]  # fmt: skip
         assert "publishing" in rows.nth(2).inner_text()

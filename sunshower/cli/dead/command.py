@@ -17,10 +17,12 @@ from sunshower.cli.cluster_options import Address, Name, connect, moment_of
 from sunshower.cli.dead.letters import (
     WAIT_S,
     Found,
+    LetterGroup,
     Selection,
     StoredLetter,
     as_line,
     ask_of,
+    groups_of,
     marks_of,
     not_replayed,
     outages_of,
@@ -82,6 +84,12 @@ Since = Annotated[
     typer.Option(metavar="TIME", help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d."),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")]
+Groups = Annotated[
+    bool,
+    typer.Option(
+        "--groups", help="Print one row for all letters that differ in their records only."
+    ),
+]
 Timeout = Annotated[
     float,
     typer.Option(
@@ -115,6 +123,26 @@ def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> T
             "" if mark is None else str(mark.get("outcome")),
         )
         table.add_row(*row[: len(table.columns)])
+    return table
+
+
+def group_table(groups: Sequence[LetterGroup], marks: Marks) -> Table:
+    """A row of two lines for each group: what failed where and how often; the newest record."""
+    table = new_table(
+        "failed in", "error and newest record", "times (UTC)", numbers=["letters", "new"]
+    )
+    for group in groups:
+        newest = max(group.letters, key=lambda stored: stored.letter.time)
+        new = sum(stored.id not in marks for stored in group.letters)
+        first, last = map(time_of, group.times)
+        record = clip(_text(newest.letter.record), _CELL_BYTES)
+        table.add_row(
+            f"{group.component or '–'}\n{group.cause}",
+            f"{group.message or group.cause}\n{newest.number}: {record}",
+            f"{first}\n{last}",
+            f"{len(group.letters):,}",
+            f"{new:,}",
+        )
     return table
 
 
@@ -236,6 +264,7 @@ with_selected = made_of_options(selected=read_selected)
 @with_selected
 def list_(
     selected: SelectedLetters,
+    groups: Groups = False,
     as_json_: AsJson = False,
 ) -> None:
     """List dead letters, with their numbers, causes and records.
@@ -247,6 +276,9 @@ def list_(
     if as_json_:
         rows = [as_json(letter, marks) for letter in letters]
         echo_json({"letters": rows, "not_letters": letters_read.others})
+        return
+    if groups:
+        Terminal().print(group_table(groups_of(letters), marks))
         return
     Terminal().print(letter_table(letters, marks, len(letters_read.letters)))
 

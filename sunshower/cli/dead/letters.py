@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from glob import glob
 from itertools import islice
@@ -16,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, TopologyFailed
+from sunshower.failures import group_key, normalised
 from sunshower.texts import utf8
 from sunshower.topologies.retry import DeadLetter
 
@@ -68,6 +69,7 @@ class Selection:
     text: str = ""  # in any part of the letter; upper and lower case are the same
     since_s: float | None = None  # Unix time
     until_s: float | None = None
+    group: str = ""  # an id of LetterGroup
 
     def of(self, letters: Iterable[StoredLetter]) -> list[StoredLetter]:
         """The selected letters. One without a time is not of any time."""
@@ -83,6 +85,7 @@ class Selection:
             and (letter.time > 0 or not is_timed)
             and (self.since_s is None or letter.time >= self.since_s)
             and (self.until_s is None or letter.time < self.until_s)
+            and (not self.group or group_id(letter) == self.group)
         )
 
 
@@ -224,6 +227,43 @@ def marks_of(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
     indexes = indexes_of(letters)
     pairs = ((letter.id, indexes[letter.index].replayed.get(letter.id)) for letter in letters)
     return {id: mark for id, mark in pairs if mark is not None}
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+
+@dataclass
+class LetterGroup:
+    """Letters of one component that are alike but for their records."""
+
+    id: str  # the same as long as there are such letters
+    component: str
+    cause: str
+    exception: str
+    message: str  # with `…` in place of what differs
+    letters: list[StoredLetter] = field(default_factory=list)
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The first and the last time, in Unix time; 0: not known."""
+        times = [stored.letter.time for stored in self.letters if stored.letter.time > 0]
+        return min(times, default=0.0), max(times, default=0.0)
+
+
+def group_id(letter: DeadLetter) -> str:
+    """The id of a letter's group."""
+    key = group_key(letter.component, letter.cause, letter.exception, letter.reason)
+    return hashlib.sha256(utf8(json.dumps(key))).hexdigest()[:_ID_DIGITS]
+
+
+def groups_of(letters: Iterable[StoredLetter]) -> list[LetterGroup]:
+    """The groups of letters, the largest first."""
+    groups: dict[str, LetterGroup] = {}
+    for stored in letters:
+        letter, id = stored.letter, group_id(stored.letter)
+        what = letter.component, letter.cause, letter.exception, normalised(letter.reason)
+        groups.setdefault(id, LetterGroup(id, *what)).letters.append(stored)
+    return sorted(groups.values(), key=lambda group: -len(group.letters))
 
 
 # ---- replays -------------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def _hop_style(hop: TraceHop) -> str:
 def _table(title: str, trees: tuple[TupleTrace, ...]) -> Table:
     columns = ("root", "outcome", "emitted", "message")
     table = new_table(
-        *columns, numbers=("attempt", "edges", "took"), title=title, clipped=["message"]
+        *columns, numbers=("attempt", "edges", "took"), title=title, clipped=["message"], least=16
     )
     for tree in trees:
         latency_s = tree.latency_s

@@ -40,7 +40,7 @@ from sunshower.experiments.runner.run_folders import (
 )
 from sunshower.texts import json_of
 
-CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
+CONDITIONS = ("component", "cause", "text", "since", "until", "group")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
 _NO_CACHE = {"Cache-Control": "no-cache"}  # browsers ask again, so an update needs no reload

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
 from itertools import count
@@ -19,19 +19,20 @@ from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all, known_compon
 from sunshower.cli.dead.letters import (
     Ask,
     Found,
+    LetterGroup,
     Selection,
     StoredLetter,
     ask_of,
+    groups_of,
     marks_of,
     not_replayed,
     read_letters,
     replayed,
 )
 from sunshower.cli.health import task_error_text
-from sunshower.cli.statistics import component_numbers, status_fields, task_numbers
+from sunshower.cli.statistics import component_numbers, done_by, status_fields, task_numbers
 from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
-from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.metrics import ALL, NAMES, Snapshot, TaskStats
@@ -124,6 +125,7 @@ FILES_BYTES_MAX = 256 << 20  # they are in the memory of the server while it rea
 _CELL_BYTES = 200
 _VALUE_BYTES = 20_000  # of a letter that is shown
 _FIELDS_MAX = 200
+_GROUPS_MAX = 20
 Stores = Mapping[str, LetterStore | None]  # by the bolt that writes there
 
 
@@ -176,6 +178,7 @@ def selection_of(chosen: Mapping[str, str]) -> Selection:
         text=chosen.get("text", ""),
         since_s=_time(chosen, "since"),
         until_s=_time(chosen, "until"),
+        group=chosen.get("group", ""),
     )
 
 
@@ -202,7 +205,24 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
         "until": _end(letters),
         "causes": _counted(letter.letter.cause for letter in read.letters),
         "components": _counted(letter.letter.component for letter in read.letters),
+        "groups": [_group(group, marks) for group in groups_of(letters)[:_GROUPS_MAX]],
         "letters": [_row(stored, marks.get(stored.id)) for stored in newest[:LISTED_MAX]],
+    }
+
+
+def _group(group: LetterGroup, marks: Mapping[str, Any]) -> dict[str, Any]:
+    newest = max(group.letters, key=lambda stored: (stored.letter.time, stored.number))
+    first_s, last_s = group.times
+    return {
+        "group": group.id,
+        "component": _word(group.component) or None,
+        "cause": _word(group.cause),
+        "message": _word(group.message),
+        "count": len({stored.id for stored in group.letters}),
+        "new": len({stored.id for stored in group.letters if stored.id not in marks}),
+        "first": first_s if first_s > 0 and isfinite(first_s) else None,
+        "last": last_s if last_s > 0 and isfinite(last_s) else None,
+        "record": _cell(newest.letter.record),
     }
 
 
@@ -244,7 +264,7 @@ def _row(stored: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]
         "spout": _word(letter.spout),
         "cause": _word(letter.cause),
         "error": _word(letter.reason.strip().partition("\n")[0]),
-        "record": _json(letter.record, _CELL_BYTES),
+        "record": _cell(letter.record),
         "replayed": None if mark is None else str(mark.get("outcome")),
     }
 
@@ -252,6 +272,15 @@ def _row(stored: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]
 def _json(value: Any, bytes_max: int) -> str:
     """A value as `sunshower dead show` prints it, clipped."""
     return printable(clip(json.dumps(value, ensure_ascii=False), bytes_max))
+
+
+def _cell(record: Mapping[str, Any]) -> str:
+    """A record in a line: texts as they are, other values as JSON."""
+    parts = (
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in record.items()
+    )
+    return printable(clip(", ".join(parts), _CELL_BYTES))
 
 
 def _word(text: str) -> str:
@@ -301,11 +330,21 @@ def summary_facts(name: str, overview: Overview, now_s: float) -> dict[str, Any]
     """A line about a topology: state, size and sums over its spouts. `now_s`: Unix time."""
     snapshot = overview.snapshot
     spouts = [snapshot.component(spout.id) for spout in overview.plan.graph.spouts]
-    marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
+    minute = snapshot.windows.get("1m", {})
+    rates = [
+        done_by(spout, minute[spout.id].counts, overview.plan.graph) / minute[spout.id].for_s
+        for spout in overview.plan.graph.spouts
+        if spout.id in minute and minute[spout.id].for_s
+    ]
+    lags = [source.lag for source in snapshot.progress.sources] if snapshot.progress else []
+    known = [lag for lag in lags if lag is not None]
     return {
         "topology": name,
         "state": snapshot.state,
-        "marks": marks,
+        "marks": marks_of_state(overview),
+        "rate": sum(rates) if rates else None,
+        "lag": sum(known) if known else None,
+        "limit": snapshot.progress.limit.text if snapshot.progress else None,
         "up_s": now_s - overview.since_s,
         "workers": len(overview.plan.workers),
         "tasks": len(overview.plan.tasks),
@@ -313,6 +352,30 @@ def summary_facts(name: str, overview: Overview, now_s: float) -> dict[str, Any]
         "failed": sum(counts.failed for counts in spouts),
         "restarts": snapshot.restarts,
     }
+
+
+_STALLED_S = 50.0
+
+
+def marks_of_state(overview: Overview) -> list[str]:
+    """What is to be said beside the state of a topology."""
+    snapshot, graph = overview.snapshot, overview.plan.graph
+    minute = [snapshot.windows.get("1m", {}).get(spout.id) for spout in graph.spouts]
+    counts = [activity.counts for activity in minute if activity and activity.for_s >= _STALLED_S]
+    is_stalled = (
+        snapshot.state == "active"
+        and any(count.pending for count in counts)
+        and not any(count.acked for count in counts)
+    )
+    falls_behind = snapshot.progress is not None and any(
+        source.falls_behind for source in snapshot.progress.sources
+    )
+    return (
+        ["degraded"] * bool(snapshot.degraded)
+        + ["waiting"] * bool(snapshot.waiting())
+        + ["nothing completed for a minute"] * is_stalled
+        + ["falls behind"] * falls_behind
+    )
 
 
 def why_silent(error: SunshowerError) -> str:
@@ -332,12 +395,28 @@ def topology_facts(overview: Overview, up_s: float, window: str | None = None) -
         facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
     return {
         **fields,
+        "marks": marks_of_state(overview),
         "layout": overview.plan.layout.value,
         "tracked": graph.config.tracked,
         "dead_letters": bool(overview.letters),
         "quarantined": [_error(error) for error in snapshot.degraded.values()],
-        "failures": list(_failures(snapshot)),
         "edges": [asdict(edge) for edge in overview.edges],
+        "history": _history(overview),
+    }
+
+
+def _history(overview: Overview) -> dict[str, Any]:
+    """The last hour of the whole topology: rates a second, and the lag; None: not known."""
+    history, graph = overview.snapshot.history, overview.plan.graph
+    if history is None:
+        return {"ago_s": [], "done": [], "failed": [], "replayed": [], "lag": []}
+    spouts = [spout.id for spout in graph.spouts]
+    return {
+        "ago_s": [round(ago_s, 1) for ago_s in history.ago_s.tolist()],
+        "done": history.series(spouts, "acked" if graph.config.tracked else "emitted"),
+        "failed": history.series(spouts, "failed"),
+        "replayed": history.series(spouts, "replayed"),
+        "lag": history.series(history.components, "lag"),
     }
 
 
@@ -386,24 +465,6 @@ def _error(error: TaskError) -> dict[str, Any]:
         "error": task_error_text(error),
         "traceback": error.traceback,
     }
-
-
-def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """The newest failure of each spout, cause and component where it failed."""
-    newest: dict[tuple[str, str, str], Failure] = {}
-    for task in snapshot.tasks():
-        for failure in task.failures:
-            newest.setdefault((task.component, failure.cause.value, failure.component), failure)
-    for (spout, cause, component), failure in sorted(newest.items(), key=lambda pair: pair[0]):
-        yield {
-            "spout": spout,
-            "cause": cause,
-            "component": component or None,
-            "task": failure.task if failure.task >= 0 else None,
-            "worker": failure.worker if failure.worker >= 0 else None,
-            "reason": failure.reason,
-            "traceback": failure.traceback,
-        }
 
 
 # ---- source --------------------------------------------------------------------------------------

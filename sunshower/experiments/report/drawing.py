@@ -145,6 +145,18 @@ def figure(value: Any) -> str:
     return f"{value:.4g}"
 
 
+def words(name: str) -> str:
+    """The name of a figure or a parameter for people: `latency p50` for latency_p50_s."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
+def quantity(value: Any, name: str) -> str:
+    """Format a figure or a parameter of this name; with its unit, if the name says it."""
+    is_time = isinstance(value, int | float) and not isinstance(value, bool)
+    is_time = is_time and (name.endswith("_s") or name == "seconds")
+    return span(value) if is_time else figure(value)
+
+
 def span(seconds: float) -> str:
     """Format a duration with three digits: `20.4 s`, `0.609 s`, `18.5 ms`, `0 s`."""
     if not seconds or seconds >= 0.1:
@@ -736,7 +748,8 @@ def _measure(ax: Axes, title: str, groups: Sequence[Sequence[Point]], *measures:
 SIGNS = {Verdict.HOLDS: "✔", Verdict.BROKEN: "✘", Verdict.UNKNOWN: "?"}
 _EVIDENCE_MAX = 200  # lines of one checker on a page
 _RECOVERIES_MAX = 50
-_TILES = ("emitted", "completed", "replays", "failed", "duplicates", "throughput")
+_TILES = ("messages", "not completed", "replays", "failed", "duplicates")
+_WORDS = {"failed": "failed attempts"}
 
 
 @dataclass(frozen=True)
@@ -817,13 +830,20 @@ def counted(verdicts: Sequence[Verdict], noun: str) -> str:
 
 
 def _tiles(outcome: Outcome) -> dict[str, str]:
-    tiles = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
-    if "throughput" in tiles:
-        tiles["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
+    """In the order and the words of the page of `sunshower ui`."""
+    figures = dict(outcome.figures)
+    if "messages" in figures:
+        done = figures.get("completed", 0) + figures.get("dead", 0)
+        figures["not completed"] = max(0, figures["messages"] - done)
+    tiles = {_WORDS.get(name, name): figure(figures[name]) for name in _TILES if name in figures}
     if outcome.never_recovered:
         tiles["longest recovery"] = "never"
     elif outcome.recovery_s is not None:
         tiles["longest recovery"] = span(outcome.recovery_s)
+    if "throughput" in figures:
+        tiles["completed a second"] = figure(round(figures["throughput"]))
+    if "latency_p99_s" in figures:
+        tiles["latency p99"] = span(figures["latency_p99_s"])
     return tiles
 
 
@@ -839,4 +859,5 @@ def _render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"figure": figure, "moment": moment, "span": span}
+    environment.filters |= {"words": words, "quantity": quantity}
     return environment.get_template(template).render(signs=SIGNS, **values)

@@ -38,6 +38,7 @@ from sunshower.runtime.control.lifecycle import (
     allow,
     state_of,
 )
+from sunshower.runtime.control.limits import ProgressWatch
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import (
     Create,
@@ -130,6 +131,7 @@ class Master:
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._silent: list[int] = []  # workers to replace
         self._windows = TimeWindows(None if self.stored.lives else now)
+        self._watch = ProgressWatch(wall)
         self._said: list[MasterCommand] = []  # by the event that is being applied
 
     def apply(self, event: events.Event, now: float) -> Applied:
@@ -209,7 +211,7 @@ class Master:
         stored, stats = self.stored, dict(self._stats)
         self._end_probations(now)
         state = self.state(now)
-        return Snapshot(
+        snapshot = Snapshot(
             self.plan.graph.id,
             stats,
             stored.restarts,
@@ -224,6 +226,7 @@ class Master:
             self.nodes.unmet(self.plan, self.absent),
             self.scaling.views,
         )
+        return self._watch.added(self.plan, snapshot, now) if windows else snapshot
 
     def report(self, now: float) -> KillReport:
         """The report after a kill, from the last statistics."""
@@ -296,6 +299,7 @@ class Master:
         totals = partial(self.stored.totals, self._stats.values())
         self._windows.change(now, totals, is_complete=self._arrived)
         self._stats[stats.worker] = stats
+        self._watch.see(self._stats, self.stored.retired, stats.worker, now)
         self._stuck.pop(stats.worker, None)  # its call has returned
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:

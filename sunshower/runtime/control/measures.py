@@ -22,6 +22,7 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, Snapshot
+from sunshower.runtime.events.progress import Backlog, LimitKind, TopologyProgress
 
 _BOUNDS_S = (1e-3, 100.0)  # of the buckets that are exported: from 1.28 ms to 83.9 s
 _FINE_BOUNDS_S = (3e-5, 50.0)  # of bolts, every second one: from 40 µs to 41.9 s
@@ -228,6 +229,39 @@ def _lag(overview: Overview, id: str) -> float | None:
     return total if lags and isfinite(total) else None
 
 
+def _sources(read: Callable[[Backlog], float]) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        if (progress := _progress(observed)) is not None:
+            yield from (((source.component,), read(source)) for source in progress.sources)
+
+    return values
+
+
+def _progress(observed: Observed) -> TopologyProgress | None:
+    return None if observed.overview is None else observed.overview.snapshot.progress
+
+
+def _oldest(observed: Observed) -> Values:
+    if (progress := _progress(observed)) is not None:
+        yield from (((id,), age_s) for id, age_s in progress.oldest_s.items())
+
+
+def _event_age(observed: Observed) -> Values:
+    if (progress := _progress(observed)) is not None and progress.event_age_s is not None:
+        yield (), progress.event_age_s
+
+
+def _limits(observed: Observed) -> Values:
+    if (progress := _progress(observed)) is not None:
+        for kind in LimitKind:
+            yield (kind.value,), float(progress.limit.kind is kind)
+
+
+def _limiting(overview: Overview) -> str:
+    progress = overview.snapshot.progress
+    return "" if progress is None else progress.limit.component
+
+
 def _number(durations: Iterable[float]) -> float:
     return sum(1 for _ in durations)
 
@@ -311,6 +345,17 @@ MEASURES = (
                 lambda overview, id: overview.snapshot.state_entries(id), False)),
     Measure("lag_records", _ONE, "components that report a lag, such as Kafka spouts: records of "
             "the source that are not settled yet", _of_components(_lag)),
+    Measure("lag_growth", _ONE, "by how many records a second the lag grows; negative: it falls",
+            _sources(lambda source: source.growth)),
+    Measure("falls_behind", _ONE, "1 if the lag grows by more than chance, else 0",
+            _sources(lambda source: float(source.falls_behind))),
+    Measure("oldest_pending_seconds", _ONE, "the age of the oldest open tree of a spout, or of the "
+            "oldest open batch", _oldest),
+    Measure("event_time_age_seconds", (), "how far the lowest watermark is behind the clock, if "
+            "event times count from 1970", _event_age),
+    Measure("limited", ("by",), "1 for what limits the topology, else 0", _limits),
+    Measure("limiting", _ONE, "1 if the component limits the topology, else 0", _of_components(
+        lambda overview, id: float(_limiting(overview) == id), complete=False)),
     Measure("watermark", _ONE, "the watermark of the slowest task, in the unit of the event-time "
             "field; for datetimes, Unix time", _watermarks(0)),
     Measure("watermark_lag", _ONE, "the distance of the watermark from the newest event time that "

@@ -18,162 +18,34 @@ Decision 33 has the reasons. Flink: the autoscaler of its Kubernetes operator.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import ceil, inf, isfinite
+from math import ceil, inf
 from typing import NamedTuple
 
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.loads import BUSY, Load, LoadAnalysis, Loads, Reading, loads_of
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import with_counts
 from sunshower.runtime.events.health import Standing
-from sunshower.runtime.events.metrics import ScalingView, Snapshot, TaskStats
+from sunshower.runtime.events.metrics import ScalingView, Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 
-BUSY = 0.8  # the share of its time in which a task is a bottleneck
 TARGET = 0.65  # how busy tasks and workers shall be after a change
 IDLE = 0.4  # a component below it may get fewer tasks
-_BLOCKED = 0.2  # the share of its time in which a task waits for its receivers
-_QUEUE_S = 0.05  # inputs that wait longer are more than chance
-_STEADY = 0.05  # a lag that grows or falls by less, as a share of what is processed, is steady
 _CATCH_UP_MAX_S = 600.0  # a lag that is gone by then needs no further tasks
-_BACKLOG_MAX_S = 10.0  # with a greater lag, in seconds of work, nothing gets fewer tasks
 _UNKNOWN_FACTOR = 2 * TARGET  # without a lag: twice the tasks
 _FACTOR_MAX = 4.0  # by which one change may follow a load
-_SHARED = 0.1  # of a worker's time, which more workers would take over
 _GAIN = 0.9  # a change must leave the busiest worker less than this share of its load
 # In units of time: between two looks; how long a change must be wanted; the windows of what is the
 # load, busy and idle; and how long nothing changes after a change, and after one that failed.
 _LOOK, _LASTS, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.5, 1.0, 3.0, 3.5, 6.0, 60.0
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
 WORKERS = ""  # the workers of a topology, among the ids of its components
-
-
-# ---- measures ------------------------------------------------------------------------------------
-
-
-class Gauge(NamedTuple):
-    """The counters of a task at one moment."""
-
-    component: str
-    worker: int
-    busy_s: float
-    blocked_s: float = 0.0
-    queue_s: float = 0.0  # how long its inputs wait
-    settled: float = 0.0  # sources: records processed
-    lag: float | None = None  # sources that know it: records not processed yet
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The counters of all tasks at one moment, in seconds."""
-
-    at_s: float
-    tasks: Mapping[int, Gauge]
-
-    @staticmethod
-    def of(snapshot: Snapshot, now: float) -> Reading:
-        """The counters in a snapshot."""
-        tasks = {
-            task.task: _gauge(task, worker.worker)
-            for worker in snapshot.workers.values()
-            for task in worker.tasks
-        }
-        return Reading(now, tasks)
-
-
-def _gauge(task: TaskStats, worker: int) -> Gauge:
-    counts, lag = task.counts, task.figures.get("lag")
-    settled = task.figures.get("rows emitted", counts.acked)  # of a source of batches
-    return Gauge(
-        task.component,
-        worker,
-        counts.busy_s,
-        counts.blocked_s,
-        task.queue_s,
-        settled,
-        lag if lag is not None and isfinite(lag) else None,
-    )
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a component did in a window."""
-
-    busy: Mapping[int, float]  # task → the share of the time
-    blocked: float = 0.0  # likewise, the mean of its tasks
-    queue_s: float = 0.0  # how long inputs wait before the slowest task, on average
-    settled: float = 0.0  # sources: records per second
-    lag: float | None = None  # sources that know it: records
-    growth: float = 0.0  # of the lag, in records per second
-
-    @property
-    def demand(self) -> float:
-        """How many tasks it would keep busy all the time."""
-        return sum(self.busy.values())
-
-    @property
-    def top(self) -> float:
-        """That of the busiest task, as a share of the time."""
-        return max(self.busy.values())
-
-    @property
-    def mean(self) -> float:
-        """The share of the time in which its tasks were busy."""
-        return self.demand / len(self.busy)
-
-    @property
-    def falls_behind(self) -> bool:
-        """Whether it is a source whose lag grows."""
-        return self.lag is not None and self.growth > _STEADY * max(self.settled, 1.0)
-
-    @property
-    def catch_up_s(self) -> float:
-        """When a source has no lag any more, if it goes on so; ∞: its lag does not fall."""
-        is_falling = self.lag is not None and -self.growth > _STEADY * self.settled
-        return (self.lag or 0.0) / -self.growth if is_falling else inf
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether a source has more to catch up with than chance."""
-        return (self.lag or 0.0) > _BACKLOG_MAX_S * self.settled or self.falls_behind
-
-
-Loads = Mapping[str, Load]
-
-
-def loads_of(readings: Sequence[Reading]) -> dict[str, Load]:
-    """The load of each component between the first and the last of these readings."""
-    first, last = readings[0], readings[-1]
-    for_s = max(last.at_s - first.at_s, 1e-9)
-    tasks_of: dict[str, list[int]] = {}
-    for task, gauge in last.tasks.items():
-        tasks_of.setdefault(gauge.component, []).append(task)
-    loads = {}
-    for component, tasks in tasks_of.items():
-        pairs = [(first.tasks.get(task, last.tasks[task]), last.tasks[task]) for task in tasks]
-        lags = [after.lag for _, after in pairs if after.lag is not None]
-        lags_before = [before.lag for before, _ in pairs if before.lag is not None]
-        waits = [
-            sum(reading.tasks[task].queue_s for reading in readings if task in reading.tasks)
-            for task in tasks
-        ]
-        loads[component] = Load(
-            {
-                task: min(max(b.busy_s - a.busy_s, 0.0) / for_s, 1.0)
-                for task, (a, b) in zip(tasks, pairs, strict=True)
-            },
-            sum(b.blocked_s - a.blocked_s for a, b in pairs) / for_s / len(tasks),
-            max(waits) / len(readings),
-            sum(b.settled - a.settled for a, b in pairs) / for_s,
-            sum(lags) if lags else None,
-            (sum(lags) - sum(lags_before)) / for_s,
-        )
-    return loads
 
 
 # ---- decision ------------------------------------------------------------------------------------
@@ -229,12 +101,10 @@ class _Deciding:
     """One decision."""
 
     def __init__(self, plan: Plan, windows: LoadWindows, held: Collection[str]) -> None:
-        components, recent = plan.graph.components, windows.recent
         self._plan, self._windows, self._held = plan, windows, held
-        self._loads = {id: load for id, load in recent.items() if id in components}
+        self._analysis = LoadAnalysis(plan, windows.recent)
+        self._loads = self._analysis.loads
         self._bounds = {id: bounds for id, bounds in bounds_of(plan).items() if id not in held}
-        self._reached = {id: plan.graph.downstream(id) for id in self._loads}
-        self._sources = [id for id, load in self._loads.items() if load.lag is not None]
         self._demand = {
             id: max(load.demand, windows.latest[id].demand) for id, load in self._loads.items()
         }
@@ -244,17 +114,13 @@ class _Deciding:
 
     def decide(self) -> Decision:
         """The decision."""
-        waiting = {id for id in self._loads if self._is_bottleneck(id)}
-        last = [id for id in waiting if not self._behind(id) & waiting]
-        late = [id for id in self._sources if self._loads[id].falls_behind]
         change: Change | None = None
-        limit = why = ""
-        if last:
-            limit = max(last, key=lambda id: (self._loads[id].mean, id))
+        limit, why = self._analysis.bottleneck(), ""
+        if limit is not None:
             change, why = self._grow(limit)
-        elif crowded := self._crowded_worker():
+        elif crowded := self._analysis.crowded_worker():
             change, why = self._more_workers(*crowded)
-        elif late:
+        elif late := self._analysis.late:
             why = (
                 f"{late[0]!r} falls behind by {self._loads[late[0]].growth:,.1f} records a second, "
                 "but no component is busy: more tasks would not help"
@@ -276,25 +142,12 @@ class _Deciding:
 
     # ---- the bottleneck --------------------------------------------------------------------------
 
-    def _is_bottleneck(self, id: str) -> bool:
-        """Whether a task of it is busy, is not blocked by its outputs, and has work that waits."""
-        load = self._loads[id]
-        waits = load.queue_s >= _QUEUE_S or any(
-            self._loads[source].falls_behind for source in self._sources_of(id)
-        )
-        return load.top > BUSY and load.blocked < _BLOCKED and waits
-
-    def _behind(self, id: str) -> set[str]:
-        """The components behind one, without those of a cycle with it."""
-        return {other for other in self._reached[id] if id not in self._reached.get(other, ())}
-
-    def _sources_of(self, id: str) -> list[str]:
-        """The sources of a component that know their lag."""
-        return [source for source in self._sources if id in {source, *self._reached[source]}]
-
     def _grow(self, id: str) -> tuple[Change | None, str]:
         """More tasks of the bottleneck, and the reason, or why not."""
-        load, sources = self._loads[id], [self._loads[source] for source in self._sources_of(id)]
+        load, sources = (
+            self._loads[id],
+            [self._loads[source] for source in self._analysis.sources_of(id)],
+        )
         is_busy = f"{id!r} is busy {load.top:.2f}"
         reads = self._plan.graph.components[id].inputs
         if load.mean <= BUSY and not all(isinstance(read.grouping, _EVEN) for read in reads):
@@ -310,7 +163,7 @@ class _Deciding:
         catch_up_s = max((source.catch_up_s for source in sources), default=inf)
         if catch_up_s <= _CATCH_UP_MAX_S:
             return None, f"{is_busy}, and its source catches up within {catch_up_s:.0f} s"
-        latest = [self._windows.latest[source] for source in self._sources_of(id)]
+        latest = [self._windows.latest[source] for source in self._analysis.sources_of(id)]
         factor = max(_factor(sources), _factor(latest))
         wanted = max(bounds + 1, _tasks_for(self._demand[id] * factor))
         best = self._best(id, min(wanted, bounds.most), factor)
@@ -329,19 +182,6 @@ class _Deciding:
     ) -> tuple[Change, str]:
         why = f"{_numbers(self._plan, tasks, workers)}: {why}"
         return Change(tasks, workers, why), why
-
-    def _crowded_worker(self) -> tuple[int, float] | None:
-        """The busiest worker, if it has no time left for several tasks whose inputs wait."""
-        shares: dict[int, list[float]] = {}
-        waits = set[int]()
-        for task in self._plan.tasks:
-            if (load := self._loads.get(task.component)) is not None:
-                shares.setdefault(task.worker, []).append(load.busy.get(task.id, 0.0))
-                waits |= {task.worker} if load.queue_s >= _QUEUE_S else set()
-        busiest = max(shares, key=lambda worker: sum(shares[worker]), default=0)
-        share = sum(shares.get(busiest, ()))
-        is_shared = share - max(shares.get(busiest, ()), default=0.0) > _SHARED
-        return (busiest, share) if busiest in waits and is_shared and share > BUSY else None
 
     def _more_workers(self, worker: int, share: float) -> tuple[Change | None, str]:
         is_busy = f"worker {worker} is busy {share:.2f} with several tasks, and inputs wait"

@@ -163,7 +163,8 @@ class TopologyLog:
         self, task: TaskStats, before: TaskStats | None, place: dict[str, Any]
     ) -> None:
         grown = task.counts if before is None else task.counts.since(before.counts)
-        newest = {(failure.cause.value, failure.component): failure for failure in task.failures}
+        failures = [group.failure for group in reversed(task.failures)]  # the newest at the end
+        newest = {(failure.cause.value, failure.component): failure for failure in failures}
         for failed_at, count in grown.places.items():
             sample = newest.get((failed_at.cause, failed_at.component))
             # The newest reason may be that of another task of the component.

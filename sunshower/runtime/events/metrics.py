@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.failures import Failure
+from sunshower.failures import FailureGroup, GroupKey
 from sunshower.runtime.events.health import WELL, Health, TaskError
+from sunshower.runtime.events.progress import LoadHistory, TopologyProgress
 from sunshower.topologies.operators.windows.event_times import all_late
 
 K = TypeVar("K")
@@ -274,6 +275,8 @@ class EventTime:
     ahead: str = ""  # spouts: which partitions are passed over, because their times are too far
     # ahead of the clock
     all_ahead: bool = False  # spouts: whether that is so of all of them
+    per_s: int | None = None  # sources: how many units a second has, if times count from 1970 on;
+    # None: that is not known
 
 
 @dataclass(frozen=True)
@@ -338,7 +341,7 @@ class TaskStats:
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # of user code
-    failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
+    failures: tuple[FailureGroup, ...] = ()  # spouts: the newest ones
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
     entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
     had_ended: float = -inf  # windows: up to where they had ended when the task read its state
@@ -346,6 +349,8 @@ class TaskStats:
     awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them;
     # tables: those from which it is filled again
     has_filled: bool = False  # spouts: whether all that their source had at first is in the tables
+    limit: int | None = None  # spouts: how many trees may be open
+    oldest_s: float | None = None  # spouts: the age of the oldest open tree; None: none is open
 
     @property
     def totals(self) -> Totals:
@@ -369,6 +374,8 @@ class WorkerStats:
     crash_reports: str | None = None  # why none can be written here; None: they can
     lives: Mapping[int, int] = field(default_factory=dict)  # the workers that this one knows → the
     # life of each; only if tables may be filled again
+    machine: tuple[str, float, int] | None = None  # its name, the busy seconds of its processors,
+    # and how many it has; None: not measured
 
 
 @dataclass(frozen=True)
@@ -417,6 +424,8 @@ class Snapshot:
     # on one that is being drained, or leave it
     without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`
     scaling: tuple[ScalingView, ...] = ()
+    progress: TopologyProgress | None = None  # only in an overview, as is `history`
+    history: LoadHistory | None = None
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""
@@ -457,6 +466,15 @@ class Snapshot:
                 sums[name] = sums.get(name, 0) + value
         return sums
 
+    def failure_groups(self) -> list[FailureGroup]:
+        """The groups of failures over all spouts, those that fail most often now first."""
+        groups: dict[GroupKey, FailureGroup] = {}
+        for task in self.tasks():
+            for group in task.failures:
+                known = groups.get(group.key)
+                groups[group.key] = group if known is None else known + group
+        return sorted(groups.values(), key=lambda group: (-round(group.rate, 3), -group.last_s))
+
     def latencies(self, component: str, kind: LatencyKind = LatencyKind.COMPLETE) -> Latencies:
         """The latencies of a component's tasks, previous incarnations included."""
         living = (task.latencies for task in self.tasks_of(component))
@@ -496,6 +514,13 @@ class Snapshot:
         if not late or had_ended == -inf or not is_first or any(task.in_time for task in tasks):
             return ""
         return all_late(late, had_ended)
+
+    @property
+    def per_s(self) -> int | None:
+        """How many units of event time a second has, if that is known, and the same everywhere."""
+        times = [task.event_time for task in self.tasks() if task.event_time is not None]
+        units = {time.per_s for time in times if time.per_s is not None}
+        return units.pop() if len(units) == 1 else None
 
     def watermark(self, component: str) -> tuple[float, float | None] | None:
         """The watermark of a component's slowest task, and how far it is behind the newest record

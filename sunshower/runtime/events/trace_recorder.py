@@ -22,7 +22,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import NO_IDS, U64, traced_of
 from sunshower.secret import without_secrets
-from sunshower.texts import clip, describe
+from sunshower.texts import clip, describe, id_text
 
 # A storm of failures must not slow the topology down, and the recorders keep few trees anyway.
 TREES_AT_ONCE = 1000
@@ -181,7 +181,7 @@ class TraceRecorder:
 
     def emitted(self, task: int, root: int, number: int, attempt: int, message_id: Any) -> None:
         """A spout task emits a traced root."""
-        self._note(root, What.EMITTED, task, (number, attempt), _shown(message_id))
+        self._note(root, What.EMITTED, task, (number, attempt), _shown_id(message_id))
 
     def ended(self, task: int, roots: U64, failures: Sequence[Failure] | None) -> None:
         """These trees are complete, or have failed."""
@@ -275,6 +275,12 @@ def _shown(value: Any) -> str:
     return clip(without_secrets(describe(value, _DESCRIBED_BYTES)), TEXT_BYTES)
 
 
+def _shown_id(message_id: Any) -> str:
+    if isinstance(message_id, tuple):
+        return clip(without_secrets(id_text(message_id, _DESCRIBED_BYTES)), TEXT_BYTES)
+    return _shown(message_id)
+
+
 # ---- tuple traces --------------------------------------------------------------------------------
 # A recorded tuple tree as data, combined from the records of all workers.
 
@@ -318,7 +324,7 @@ class TupleTrace:
 
     root: str  # 16 hexadecimal digits
     outcome: str  # complete, failed, open, or unknown if the spout's worker has died
-    message_id: str  # its repr, clipped
+    message_id: str  # its repr, or as in `orders[0] 41`; clipped
     number: int | None  # of the message within its spout task
     spout: str  # the task, such as `lines[0]`
     worker: int | None  # of the spout task
@@ -360,9 +366,9 @@ class Traces:
 
     @property
     def slowest(self) -> tuple[TupleTrace, ...]:
-        """Those that have ended, the slowest first."""
-        ended = [tree for tree in self.trees if tree.latency_s is not None]
-        return tuple(sorted(ended, key=lambda tree: -(tree.latency_s or 0.0)))
+        """Those that are complete, the slowest first."""
+        complete = [tree for tree in self.trees if tree.outcome == "complete"]
+        return tuple(sorted(complete, key=lambda tree: -(tree.latency_s or 0.0)))
 
 
 NO_TRACES = Traces((), ())

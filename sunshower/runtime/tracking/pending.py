@@ -186,6 +186,13 @@ class Pending:
         """Return the emit time of each of `roots`, all of which must be pending."""
         return self._emitted_s.take(slots_of(roots))
 
+    def oldest_s(self, now: float) -> float | None:
+        """How long ago the oldest pending root was taken; None: none is pending."""
+        if not len(self):
+            return None
+        taken_s = self._emitted_s[self._deadline_s < _NEVER]
+        return now - float(taken_s.min()) if len(taken_s) else None
+
     def payload_of(self, root: int) -> Any:
         """Return what `take` received for a pending root."""
         return self._payload[slots_of(np.array([root], np.uint64))[0]]

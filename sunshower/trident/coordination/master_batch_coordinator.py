@@ -12,6 +12,7 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,6 +130,9 @@ def _parts(stored: Any) -> tuple[Any, bool, float]:
 # ---- timing --------------------------------------------------------------------------------------
 
 
+_ENDED_MAX = 12  # committed batches whose times are among the figures
+
+
 @dataclass
 class _Times:
     begun_s: float
@@ -145,6 +149,8 @@ class Timing:
         self._committed = self._skipped = self._failed = 0
         self._unavailable_since_s: float | None = None  # no batch has been committed since
         self._process_s = self._commit_s = self._busy_s = 0.0  # of the last batch; of all
+        # the last ones: txid, when it has begun, and the seconds of processing and commit
+        self._ended: deque[tuple[int, float, float, float]] = deque(maxlen=_ENDED_MAX)
 
     def begun(self, id: Attempt, now: float, *, skip: bool) -> None:
         self._active[id.txid] = _Times(now)
@@ -168,6 +174,7 @@ class Timing:
         processed_s = now if times.processed_s is None else times.processed_s
         self._process_s, self._commit_s = processed_s - times.begun_s, now - processed_s
         self._busy_s += now - times.begun_s
+        self._ended.append((id.txid, times.begun_s, self._process_s, self._commit_s))
         self._committed += 1
         self._unavailable_since_s = None
         self._skipped += skipped
@@ -199,6 +206,10 @@ class Timing:
             figures[f"batch {txid}/age seconds"] = now - times.begun_s
             if times.processed_s is not None:
                 figures[f"batch {txid}/process seconds"] = times.processed_s - times.begun_s
+        for txid, begun_s, process_s, commit_s in self._ended:
+            figures[f"ended {txid}/age seconds"] = now - begun_s
+            figures[f"ended {txid}/process seconds"] = process_s
+            figures[f"ended {txid}/commit seconds"] = commit_s
         return figures
 
 

@@ -234,7 +234,10 @@ class ReachedTimes:
             return EventTime(watermark, newest, holds=all_ahead(limit), all_ahead=True)
         passed = only_ahead(self._clocks, now).items()
         ahead = " and ".join(passed_over(name, limit, for_s) for name, for_s in passed)
-        return EventTime(watermark, newest, holds=self._holds(active, now), ahead=ahead)
+        per_s = self._limit.per_s(self._reader.kinds) if self._reader is not None else None
+        return EventTime(
+            watermark, newest, holds=self._holds(active, now), ahead=ahead, per_s=per_s
+        )
 
     def _holds(self, active: Mapping[str, Time], now: float) -> str:
         """What windows wait for, for users; "" if that is not worth a line."""

@@ -164,6 +164,7 @@ class EmitterRunner:
             self._tree.close()
             raise
         self._rows = 0
+        self.polled_s = 0.0  # how long it has asked sources that had nothing
         timeout_s = self._timeout_s
         self._size = None if timeout_s is None else ShareSize(context.clock, timeout_s)
         self._active: dict[int, int] = {}  # txid → rows, of batches not known to be committed
@@ -193,6 +194,7 @@ class EmitterRunner:
             _ignore if size is None or order.skip else partial(size.read, order.txid),
             order.skip,
         )
+        asked_s = self._context.clock.now()
         try:
             self._emit_rows(order, metadata, rows)
         except IncompleteBatch as error:
@@ -204,6 +206,8 @@ class EmitterRunner:
                 anchor,
                 stream=DEAD_LETTERS,
             )
+        if not rows.count:
+            self.polled_s += self._context.clock.now() - asked_s
         self._rows += rows.count
         self._active[order.txid] = rows.count
         which = {"txid": order.txid, "attempt": order.attempt, "epoch": order.epoch}

@@ -485,6 +485,7 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         self._early_targets = early | self._phases.mixed_targets
         self._batches: dict[int, TaskBatch] = {}
         self._epoch = self._succeeded = 0  # txids up to `_succeeded` are done
+        self._rows = 0  # of other stages, since the task was opened
         if self._emitter is not None:
             feeds = stage.source.feeds if stage.source else ()
             self._from_spout = [*self._operators.takers(feeds), *self._sender.takers(None)]
@@ -532,8 +533,13 @@ class StageBolt(Stateless, Bolt[Any, Any]):
 
     def figures(self) -> Mapping[str, float]:
         held = sum(batch.status is not BatchStatus.OVER for batch in self._batches.values())
+        taken = {"rows taken": float(self._rows)} if self._emitter is None else {}
         emitted = self._emitter.figures() if self._emitter is not None else {}
-        return {"batches held": held, **emitted, **self._operators.figures()}
+        return {"batches held": held, **taken, **emitted, **self._operators.figures()}
+
+    def __sunshower_polled_s__(self) -> float:
+        """How long it has asked sources that had nothing: that is not work."""
+        return 0.0 if self._emitter is None else self._emitter.polled_s
 
     def __sunshower_state_entries__(self) -> int | None:
         return self._operators.state_entries()
@@ -648,6 +654,7 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         schema, takers = reads
         part: Part = tuple.record
         rows = schema.records(part.rows)
+        self._rows += len(part.rows)
         batch.counter.part(tuple.task)
         for take in takers:
             take(rows)

@@ -91,6 +91,18 @@ def test_letters_are_selected_by_number_cause_component_and_time(
     assert numbers(said, file, *options) == expected
 
 
+def test_letters_that_differ_in_their_records_only_are_one_row(said: Said, tmp_path: Path) -> None:
+    path = tmp_path / "groups.jsonl"
+    alike = [LETTERS[0]._replace(reason=f"KeyError: 'A-{n}'", record={"n": n}) for n in range(7)]
+    letters = [*alike, LETTERS[1]]
+    path.write_text("".join(as_line(letter) + "\n" for letter in letters))
+    printed = said("list", path, "--groups")
+    (row,) = (line for line in printed.splitlines() if "KeyError: …" in line)
+    assert row.split()[-2:] == ["7", "7"]
+    assert "A-" not in printed
+    assert len([line for line in printed.splitlines() if line.strip()]) == 2 + 2 * 2
+
+
 def test_an_unknown_cause_is_refused_with_the_known_ones(said: Said, file: Path) -> None:
     refused = said("list", file, "--cause", "exeption", status=2)
     assert "'exception'" in refused

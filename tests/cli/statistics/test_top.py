@@ -132,9 +132,9 @@ def shown(read_key: Callable[[float], str]) -> tuple[str, int]:
     """What `show_live` writes to the terminal, and the number of frames that it draws."""
     out, frames = StringIO(), [0]
 
-    def draw() -> Text:
+    def draw(order: str) -> Text:
         frames[0] += 1
-        return Text(f"frame {frames[0]}")
+        return Text(f"frame {frames[0]} by {order}\nsecond line {frames[0]}")
 
     show_live(Console(file=out, force_terminal=True, width=80, height=24), draw, read_key)
     return out.getvalue(), frames[0]
@@ -147,6 +147,14 @@ def test_q_ends_the_live_view_and_the_terminal_is_restored() -> None:
     assert "frame 3" in text
     assert text.index(INTO) < text.index("frame 1") < text.index(OUT_OF)
     assert text.endswith("\x1b[?25h" + OUT_OF), "the cursor is shown again"
+
+
+def test_keys_sort_and_scroll() -> None:
+    keys = iter(["s", "j", "j", "k", "k", "k", "q"])
+    text, _ = shown(lambda _: next(keys))
+    for seen in ("frame 1 by capacity", "frame 2 by per s", "second line 3", "frame 6 by per s"):
+        assert seen in text
+    assert "frame 3" not in text, "the first line is above the screen"
 
 
 def test_ctrl_c_ends_the_live_view_and_the_terminal_is_restored() -> None:

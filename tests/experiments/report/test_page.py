@@ -98,7 +98,8 @@ def test_a_page_shows_all_fields_of_the_outcome(
 def test_a_page_can_be_printed() -> None:
     text = run_page(outcome(), BACKGROUND, [])
     assert "@media print" in text
-    assert 'name="color-scheme" content="light"' in text
+    assert 'name="color-scheme" content="light dark"' in text
+    assert "@media screen and (prefers-color-scheme: dark)" in text, "paper is white"
 
 
 def test_the_summary_gives_the_most_serious_reason() -> None:

@@ -78,15 +78,17 @@ function App() {
     document.title = subject ? `${subject} · Sunshower` : "Sunshower";
   }, [where]);
 
+  useEffect(labelCells);
   const shown = data && data.name === where.name ? data : null;
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="/static/icon.svg" alt="" width="26" height="26" />Sunshower</a>
       <${Path} where=${where} />
-      ${!hasRuns && html`<${Connection} problem=${problem} />`}
+      ${!hasRuns && html`<${Connection} isOff=${problem != null && problem.status !== 404} />`}
     </header>
     <main id="main" tabindex="-1">
+      ${problem?.status === 404 && html`<h1>${where.name ?? "Not found"}</h1>`}
       ${problem && html`<p class="notice bad" role="alert">${problem.message}
         ${problem.status === 404 && html` <a href="#/">All topologies</a>`}</p>`}
       ${hasRuns ? html`<${Experiments} runs=${where.runs} />` : where.name
@@ -99,6 +101,17 @@ function App() {
         : list && html`<${TopologyList} topologies=${list} />`}
       ${!problem && !hasRuns && !(where.name ? shown : list) && html`<p class="quiet">Loading …</p>`}
     </main>`;
+}
+
+/** On a narrow screen a table shows each row as a list: each cell needs the title of its column. */
+function labelCells() {
+  if (innerWidth > 700) return;
+  for (const table of document.querySelectorAll("table.rows")) {
+    const titles = [...table.querySelectorAll("thead tr > *")].map((cell) => cell.textContent);
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, n) => { cell.dataset.title = titles[n] ?? ""; });
+    }
+  }
 }
 
 function Path({ where }) {
@@ -116,8 +129,8 @@ function skip(event) {
   document.getElementById("main").focus();
 }
 
-function Connection({ problem }) {
-  return html`<span class=${`live ${problem ? "off" : ""}`}><i></i>${problem ? "not live" : "live"}</span>`;
+function Connection({ isOff }) {
+  return html`<span class=${`live ${isOff ? "off" : ""}`}><i></i>${isOff ? "not live" : "live"}</span>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -1,10 +1,11 @@
 // The panel of one component: latencies, counters, waits, errors, figures and tasks.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
+import { count, duration, elapsed, figure, plural, rate, share, timeOfDay, plain } from "./format.js";
 import { level } from "./graph.js";
 import { figureTable, WAITS } from "./model.js";
 import { Streams } from "./streams.js";
+import { Example, keyOf } from "./tables.js";
 import { WindowsTable } from "./windows.js";
 import { TimeSplit } from "./time_split.js";
 
@@ -47,7 +48,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Why} failures=${facts.failures.filter((failure) =>
-      failure.component === node.id || failure.spout === node.id)} />
+      failure.component === node.id || (node.isSpout && failure.component == null))} />
     <${Flow} node=${node} derived=${derived} href=${href} />
     <${TimeSplit} node=${node} topology=${facts.topology} />
     <${Latency} latencies=${one.latencies} />
@@ -91,8 +92,9 @@ function Flow({ node, derived, href }) {
       <div><dt>capacity</dt><dd>${share(node.capacity)}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
         </dd></div>
-      ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
-        figure(one.watermark_lag)}</dd></div>`}
+      ${one.watermark_lag != null && html`<div><dt>watermark lag${
+        one.event_time_per_s ? "" : ", in the unit of the field"}</dt><dd>${one.event_time_per_s
+        ? duration(one.watermark_lag / one.event_time_per_s) : figure(one.watermark_lag)}</dd></div>`}
       ${one.late > 0 && html`<div><dt>the worst late record came</dt><dd>${
         figure(one.late_by)} after its window had ended</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
@@ -118,10 +120,9 @@ function Latency({ latencies }) {
 function Why({ failures }) {
   if (!failures.length) return null;
   return html`<h3>Why trees failed</h3>${failures.map((one) => html`
-    <details class="error" key=${`${one.cause} ${one.component} ${one.spout}`}>
-      <summary><b>${one.cause}</b>${one.component ? ` in ${one.component}` : ""}${
-        one.task == null ? "" : `[${one.task}]`}: ${one.reason}</summary>
-      <pre tabindex="0">${one.traceback || "without a traceback"}</pre></details>`)}`;
+    <details class="error" key=${keyOf(one)}>
+      <summary><b>${one.cause}</b>${one.message && `: ${one.message}`} · ${count(one.count)} times, the last at ${
+        timeOfDay(one.last_s)}</summary><${Example} group=${one} /></details>`)}`;
 }
 
 function Figures({ figures }) {
@@ -143,7 +144,7 @@ function Errors({ errors }) {
   return html`<h3>Last errors</h3>${errors.map((one, n) => html`
     <details class="error" key=${`${one.task} ${one.error}`} open=${n === 0}>
       <summary>Task ${one.task}, worker ${one.worker}: ${one.error}</summary>
-      ${one.traceback && html`<pre tabindex="0">${one.traceback}</pre>`}</details>`)}`;
+      ${one.traceback && html`<pre tabindex="0">${plain(one.traceback)}</pre>`}</details>`)}`;
 }
 
 function Tasks({ tasks, isSpout }) {

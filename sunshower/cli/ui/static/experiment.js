@@ -110,9 +110,13 @@ function Pairs({ title, values }) {
   const all = Object.entries(values ?? {});
   if (!all.length) return null;
   return html`<${Table} title=${title} caption=${title} columns=${["name", "value#"]}>${all.map(
-    ([name, value]) => html`<tr key=${name}><th scope="row">${name}</th>
-      <td class="number">${shown(value)}</td></tr>`)}<//>`;
+    ([name, value]) => html`<tr key=${name}><th scope="row">${words(name)}</th>
+      <td class="number">${isTime(name, value) ? duration(value) : shown(value)}</td></tr>`)}<//>`;
 }
+
+/** "latency_p50_s" → "latency p50", whose value is then shown with its unit. */
+export const words = (name) => name.replace(/_s$/, "").replaceAll("_", " ");
+const isTime = (name, value) => typeof value === "number" && (name.endsWith("_s") || name === "seconds");
 
 /** A parameter or figure for people: numbers formatted, what is no text as JSON. */
 export const shown = (value) => (value === undefined ? "–" : typeof value === "number" ? figure(value)

@@ -52,11 +52,17 @@ const time = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit",
 /** Unix time → the time of day, "12:04:11.205"; null → "–". */
 export const clock = (atS) => (atS == null ? "–" : time.format(new Date(1e3 * atS)));
 
+/** Unix time → "12:04:11". */
+export const timeOfDay = (atS) => new Date(1e3 * atS).toLocaleTimeString("en-GB");
+
 const date = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" });
 
 /** Unix time → the local date and time, "2026-11-24 20:22:53"; null → "–". */
 export const moment = (atS) =>
   (atS == null || !Number.isFinite(new Date(1e3 * atS).getTime()) ? "–" : date.format(1e3 * atS));
+
+/** A text without the module in front of the classes of this package. */
+export const plain = (text) => text?.replaceAll(/\bsunshower\.errors\.(?=[A-Z])/g, "");
 
 /** A share from 0 to 1: "63 %"; null → "–". */
 export const share = (value) =>

@@ -2,9 +2,9 @@
 
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { plural, rate, share } from "./format.js";
-import { HEIGHT, layout } from "./layout.js";
+import { HEIGHT, layout, LETTER } from "./layout.js";
 
-const LEAST_SCALE = 0.6; // smaller texts cannot be read: the graph scrolls instead
+const LEAST_SCALE = 0.9; // smaller texts cannot be read: the graph scrolls instead
 const NARROW = 640;
 
 /** `href(id)`: where a component's link leads. */
@@ -21,6 +21,12 @@ export function GraphView({ derived, selected, href }) {
   const isVertical = width > 0 && width < NARROW;
   const placed = useMemo(() => layout(ids, derived.edges, isVertical), [shape, isVertical]);
   const scale = Math.max(Math.min(1, width / placed.width), LEAST_SCALE);
+  const at = placed.nodes.get(selected);
+  useLayoutEffect(() => { // the selected component is in view
+    if (!at) return;
+    box.current.scrollLeft = at.x * scale - width / 2;
+    box.current.scrollTop = at.y * scale - box.current.clientHeight / 2;
+  }, [selected, width, placed]);
   const widest = Math.max(1, ...derived.edges.map((edge) => edge.rate ?? 0));
   return html`
     <div class="graph" ref=${box} role="region" aria-label="Graph of the topology" tabindex="0">
@@ -67,7 +73,7 @@ function NodeView({ node, at, size, href, isSelected }) {
     transform=${`translate(${x.toFixed(1)} ${y.toFixed(1)})`}>
     <rect class="focus" x="-4" y="-4" width=${size + 8} height=${HEIGHT + 8} rx=${round + 4} />
     <rect class="body" width=${size} height=${HEIGHT} rx=${round} />
-    <text class="name" x=${inset} y="24">${clip(node.id, Math.floor((size - 2 * inset) / 8.2))}<title>${node.id}</title></text>
+    <text class="name" x=${inset} y="24">${clip(node.id, Math.floor((size - 2 * inset) / LETTER))}<title>${node.id}</title></text>
     <text class="facts" x=${inset} y="42">${`× ${node.facts.parallelism}`}</text>
     <text class="facts end" x=${size - inset} y="42">${`${rate(node.rate)}/s`}</text>
     ${node.capacity != null && html`

@@ -3,10 +3,13 @@
 import { Graph, layout as place } from "./vendor/dagre.js";
 
 export const HEIGHT = 66;
+export const LETTER = 8.2; // the width of one in the name of a component
+const WIDEST = 260;
 
 /** Positions: {width, height, nodeWidth, nodes: Map id → {x, y}, edges: [{path, label: {x, y}}]}. */
 export function layout(ids, edges, isVertical) {
-  const nodeWidth = isVertical ? 142 : 170;
+  const longest = Math.max(0, ...ids.map((id) => id.length)) * LETTER + 46;
+  const nodeWidth = isVertical ? 142 : Math.min(Math.max(170, longest), WIDEST);
   const graph = new Graph({ multigraph: true });
   graph.setGraph({
     rankdir: isVertical ? "TB" : "LR", nodesep: isVertical ? 16 : 26,

@@ -1,7 +1,7 @@
 // One dead letter: its place, error, record and traceback, and its replay.
 
 import { html, useEffect, useRef } from "./vendor/preact-htm.js";
-import { count, moment } from "./format.js";
+import { count, moment, plain } from "./format.js";
 import { ReplayButton } from "./replay.js";
 import { linkTo } from "./route.js";
 
@@ -42,7 +42,7 @@ export function LetterView({ letter, name, href, canReplay, started }) {
     ${letter.fields_left_out > 0 && html`<p class="quiet">… and ${count(letter.fields_left_out)} more
       fields: see <code>sunshower dead show</code></p>`}
     ${letter.traceback && html`<details class="error" open><summary>Traceback</summary>
-      <pre tabindex="0">${letter.traceback}</pre></details>`}
+      <pre tabindex="0">${plain(letter.traceback)}</pre></details>`}
     <p class="quiet">${letter.place}</p>
     ${canReplay && html`<${ReplayButton} name=${name} id="one" what="this dead letter"
       letters=${{ letter: letter.letter }} started=${started}

@@ -8,7 +8,7 @@ import { State, useLoaded } from "./loading.js";
 import { ReplayButton, ReplayProgress, useProgress } from "./replay.js";
 import { linkTo, linkToLetter } from "./route.js";
 
-const NOTHING = { component: "", cause: "", text: "", since: "", until: "" };
+const NOTHING = { component: "", cause: "", text: "", since: "", until: "", group: "" };
 
 /** `letter`: an id; "" opens the list alone. `dead`: how many the topology has counted; `canReplay`:
  * whether this server takes actions. */
@@ -44,6 +44,8 @@ export function Letters({ name, letter, dead, canReplay, href }) {
       when this is opened.</p>`}
     ${isShown && html`<${Search} found=${list.found} chosen=${chosen} choose=${setChosen} />`}
     ${isShown && html`<${State} loaded=${list} text="Reading the dead letters …" />`}
+    ${isShown && list.found && html`<${Groups} groups=${list.found.groups} chosen=${chosen}
+      choose=${setChosen} />`}
     ${isShown && list.found && html`<${List} name=${name} list=${list.found} shown=${letter} />`}
     ${isShown && canReplay && list.found?.new > 0 && html`<${ReplayButton} name=${name} id="all"
       what=${plural(list.found.new, "dead letter")} letters=${shown(list.found, chosen)} started=${follow}
@@ -97,8 +99,25 @@ function Search({ found, chosen, choose }) {
       ${chosen !== NOTHING && html`<button type="button" onClick=${clear}>Clear</button>`}</span></form>`;
 }
 
+/** Letters that differ in their records only; a group can be chosen, and then be replayed. */
+function Groups({ groups, chosen, choose }) {
+  if (!groups.length) return null;
+  const toggle = (group) => choose({ ...chosen, group: chosen.group === group ? "" : group });
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Groups of dead letters"><table class="rows">
+    <caption class="unseen">Dead letters, grouped by component and message</caption>
+    <thead><tr>${["what", "failed in", "letters#", "not replayed#", "first", "last", "newest record"].map((title) =>
+      html`<th scope="col" class=${title.endsWith("#") ? "number" : ""}>${title.replace("#", "")}</th>`)}</tr></thead>
+    <tbody>${groups.map((one) => html`<tr key=${one.group} class=${one.group === chosen.group ? "chosen" : ""}>
+      <th scope="row" class="text"><button type="button" class="link" aria-pressed=${one.group === chosen.group}
+        onClick=${() => toggle(one.group)}>${one.message || one.cause}</button></th>
+      <td>${one.component ?? "unknown"}</td><td class="number">${count(one.count)}</td>
+      <td class="number">${count(one.new)}</td><td>${moment(one.first)}</td><td>${moment(one.last)}</td>
+      <td><div class="short code" title=${one.record}>${one.record}</div></td></tr>`)}</tbody></table></div>`;
+}
+
 function List({ name, list, shown }) {
   const { letters } = list;
+  const wasReplayed = letters.some((one) => one.replayed);
   return html`
     ${list.notes.map((text) => html`<p class="notice" key=${text}>${text}</p>`)}
     <p class="quiet">${list.matching === list.all ? plural(list.all, "dead letter")
@@ -109,7 +128,7 @@ function List({ name, list, shown }) {
     ${letters.length > 0 && html`<div class="scroll list" tabindex="0" role="region"
       aria-label="List of dead letters"><table class="rows">
       <caption class="unseen">Dead letters, the newest first</caption>
-      <thead><tr>${["time", "failed in", "cause", "error", "record", "replayed"].map((title) =>
+      <thead><tr>${["time", "failed in", "cause", "error", "record", ...(wasReplayed ? ["replayed"] : [])].map((title) =>
         html`<th scope="col">${title}</th>`)}</tr></thead>
       <tbody>${letters.map((one) => html`<tr key=${one.letter}
         class=${one.letter === shown ? "chosen" : ""}>
@@ -118,6 +137,6 @@ function List({ name, list, shown }) {
         <td>${placeOf(one)}</td><td><span class="badge bad">${one.cause}</span></td>
         <td><div class="short" title=${one.error}>${one.error}</div></td>
         <td><div class="short code" title=${one.record}>${one.record}</div></td>
-        <td>${one.replayed && html`<span class=${`badge ${one.replayed === "acked" ? "good" : "bad"}`}>${
-          one.replayed}</span>`}</td></tr>`)}</tbody></table></div>`}`;
+        ${wasReplayed && html`<td>${one.replayed && html`<span class=${`badge ${one.replayed === "acked" ? "good" : "bad"}`}>${
+          one.replayed}</span>`}</td>`}</tr>`)}</tbody></table></div>`}`;
 }

@@ -1,7 +1,7 @@
 // The list of topologies, with their health.
 
 import { html } from "./vendor/preact-htm.js";
-import { count, elapsed } from "./format.js";
+import { count, elapsed, rate } from "./format.js";
 import { linkTo } from "./route.js";
 
 export function TopologyList({ topologies }) {
@@ -14,18 +14,19 @@ export function TopologyList({ topologies }) {
     <div class="scroll" tabindex="0" role="region" aria-label="Table: Topologies"><table class="rows">
       <caption class="unseen">Topologies of this cluster</caption>
       <thead><tr><th scope="col">topology</th><th scope="col">state</th>
-        ${["up", "workers", "tasks", "acked", "failed", "restarts"].map((name) =>
-          html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+        ${["up", "a second", "records behind", "failed", "restarts", "workers", "tasks"].map((name) =>
+          html`<th scope="col" class="number">${name}</th>`)}<th scope="col">what limits it</th></tr></thead>
       <tbody>${topologies.map((one) => html`<tr key=${one.topology}>
-        <th scope="row"><a href=${linkTo(one.topology)}>${one.topology}</a></th>
+        <th scope="row" class="nowrap"><a href=${linkTo(one.topology)}>${one.topology}</a></th>
         <td><${State} state=${one.state} marks=${one.marks} /></td>
         ${one.up_s == null
-          ? html`<td colspan="6"></td>`
+          ? html`<td colspan="8"></td>`
           : html`<td class="number">${elapsed(one.up_s)}</td>
-            ${["workers", "tasks", "acked"].map((name) =>
-              html`<td class="number">${count(one[name])}</td>`)}
+            <td class="number">${rate(one.rate)}</td><td class="number">${count(one.lag)}</td>
             <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
-            <td class=${`number ${one.restarts ? "warn" : ""}`}>${count(one.restarts)}</td>`}
+            <td class=${`number ${one.restarts ? "warn" : ""}`}>${count(one.restarts)}</td>
+            ${["workers", "tasks"].map((name) => html`<td class="number">${count(one[name])}</td>`)}
+            <td class="text quiet">${one.limit}</td>`}
       </tr>`)}</tbody></table></div></section>`;
 }
 
@@ -36,7 +37,8 @@ const KINDS = {
 
 /** The state of a topology as a coloured word; `marks` are further words. */
 export function State({ state, marks = [] }) {
-  return html`<span class=${`badge ${KINDS[state] ?? "warn"}`}>${state}</span>
+  const kind = marks?.length && state === "active" ? "warn" : KINDS[state] ?? "warn";
+  return html`<span class=${`badge ${kind}`}>${state}</span>
     ${(marks ?? []).map((mark) =>
       html` <span class=${`badge ${mark === "waiting" ? "wait" : "bad"}`}>${mark}</span>`)}`;
 }

@@ -4,14 +4,12 @@
 import { count, elapsed, plural } from "./format.js";
 
 const WINDOW_S = 5; // rates are averages over this time
-const KEPT = 1800; // samples of the time chart: half an hour
-const BUSY = 0.5; // from this share on the busiest component is a bottleneck
 const SUMS = ["emitted", "transferred", "executed", "acked", "failed", "replayed", "busy_s", "blocked_s"];
 
-/** The counters of a topology since the page was opened, one sample for each answer. */
+/** The counters of a topology in the last seconds, one sample for each answer. */
 export class History {
   constructor() {
-    this.samples = []; // {at: seconds since the submission, wall: ms, components}
+    this.samples = []; // {at: seconds since the submission, components}
   }
 
   /** Add an answer. An older or repeated one is ignored; after a new start all begins anew. */
@@ -25,8 +23,8 @@ export class History {
       components[id].to = Object.fromEntries(
         Object.entries(one.streams).map(([stream, sent]) => [stream, sent.transferred]));
     }
-    this.samples.push({ at: facts.up_s, wall: Date.now(), components });
-    if (this.samples.length > KEPT) this.samples.shift();
+    this.samples.push({ at: facts.up_s, components });
+    while (this.samples[1]?.at < facts.up_s - 2 * WINDOW_S) this.samples.shift();
   }
 
   /** Two samples that are about WINDOW_S apart; before there are two: the submission and now. */
@@ -44,17 +42,6 @@ export class History {
     const found = this.window();
     return found ? slope(found.before, found.last, component, name) : null;
   }
-
-  /** The sums of `read(component, name)` between each two samples: [{wall, value}]. */
-  series(pairs) {
-    const points = [];
-    for (let at = 1; at < this.samples.length; at += 1) {
-      const [before, after] = [this.samples[at - 1], this.samples[at]];
-      const value = pairs.reduce((sum, [id, name]) => sum + slope(before, after, id, name), 0);
-      points.push({ wall: after.wall, value });
-    }
-    return points;
-  }
 }
 
 function slope(before, after, component, name) {
@@ -66,33 +53,38 @@ function slope(before, after, component, name) {
 /** Rates, capacity and marks of each component, and the rate of each edge. */
 export function derive(facts, history) {
   const nodes = Object.entries(facts.components).map(([id, one]) => {
-    const isSpout = one.kind === "spout";
+    const isSpout = one.kind === "spout" || "rows emitted" in one.figures;
     const done = isSpout ? (facts.tracked ? "acked" : "emitted") : "executed";
     const busy = history.rate(id, "busy_s");
     return {
       id,
       isSpout,
       facts: one,
-      rate: history.rate(id, done),
+      rate: facts.progress?.rows_s[id] ?? history.rate(id, done),
       failing: history.rate(id, "failed"),
+      replaying: history.rate(id, "replayed"),
       capacity: Math.min((busy ?? 0) / one.parallelism, 1),
       blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / one.parallelism, 1),
       waits: facts.waiting.filter((wait) => wait.component === id),
       stuck: facts.stuck.filter((call) => call.component === id),
       quarantined: facts.quarantined.filter((error) => error.component === id),
-      isBottleneck: false,
-      isInternal: id.startsWith("$"),
+      isBottleneck: id === facts.progress?.bottleneck,
+      isInternal: isInternal(id),
     };
   });
-  const isActive = facts.state === "active" || facts.state === "draining";
-  const bolts = nodes.filter((node) => !node.isSpout);
-  const busiest = bolts.reduce((most, one) => (one.capacity > (most?.capacity ?? 0) ? one : most),
-    null);
-  if (isActive && busiest && busiest.capacity >= BUSY) busiest.isBottleneck = true;
-  const isPlaced = bolts.some((node) => isFailing(node)); // else only the spout knows of failures
+  const isPlaced = nodes.some((node) => !node.isSpout && isFailing(node)); // else only the spout knows of failures
   for (const node of nodes) node.state = stateOf(node, !node.isSpout || !isPlaced);
   return { nodes, byId: new Map(nodes.map((one) => [one.id, one])), edges: edgeRates(facts, history) };
 }
+
+/** Whether a component or a stream is the plumbing of batches or of watermarks. */
+export const isInternal = (name) => /^(\$|__)/.test(name);
+
+/** What users have declared: without the plumbing. */
+export const withoutInternals = ({ nodes, byId, edges }) => ({
+  nodes: nodes.filter((node) => !node.isInternal), byId,
+  edges: edges.filter((edge) => !isInternal(edge.stream) && !isInternal(edge.source)),
+});
 
 const isFailing = (node) => node.failing > 0.05;
 
@@ -161,10 +153,11 @@ export function problems(facts, derived) {
       `in one call for ${elapsed(one.for_s)}, at ${one.where}`, one.component);
   }
   for (const one of groupedWaits(facts.waiting)) add("wait", one.title, one.text, one.component);
-  for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout)) {
-    const why = facts.failures.find((failure) => failure.component === node.id);
+  // what a component that waits has failed before is not its problem now
+  for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout && !one.waits.length)) {
+    const why = facts.failures.find((failure) => failure.component === node.id); // the most frequent
     add("bad", `${node.id} fails ${rateWord(node.failing)}`,
-      why ? `${why.cause}: ${firstLine(why.reason)}` : "", node.id, why?.traceback);
+      why ? `${why.cause}: ${firstLine(why.example.reason)}` : "", node.id, why?.example.traceback);
   }
   for (const [worker, for_s] of Object.entries(facts.silent)) {
     add("wait", `Worker ${worker} is silent`, `for ${elapsed(for_s)}: it is stopped, cut off, or ` +
@@ -176,9 +169,10 @@ export function problems(facts, derived) {
         `for ${elapsed(for_s)}; what it sends waits`);
     }
   }
-  for (const node of derived.nodes.filter((one) => one.isBottleneck)) {
+  const limiting = facts.progress?.limit.component; // the page says that above
+  for (const node of derived.nodes.filter((one) => one.isBottleneck && one.id !== limiting)) {
     add("info", `${node.id} is the bottleneck`,
-      `its ${plural(node.facts.parallelism, "task")} were busy ` +
+      `its ${plural(node.facts.parallelism, "task")} ${node.facts.parallelism === 1 ? "was" : "were"} busy ` +
       `${Math.round(node.capacity * 100)} % of the last seconds` +
       (node.facts.queued ? `; ${count(node.facts.queued)} tuples wait for it` : ""), node.id);
   }

@@ -2,10 +2,11 @@
 
 import { html } from "./vendor/preact-htm.js";
 import { count } from "./format.js";
+import { isInternal } from "./model.js";
 
 export function Streams({ facts }) {
-  const outputs = Object.entries(facts.streams ?? {});
-  const inputs = facts.inputs ?? [];
+  const outputs = Object.entries(facts.streams ?? {}).filter(([id]) => !isInternal(id));
+  const inputs = (facts.inputs ?? []).filter((one) => !isInternal(one.stream));
   return html`
     ${inputs.length > 0 && html`<${Counters} title="Input streams" columns=${["executed"]}
       rows=${inputs.map((one) => [name(one), one.executed])} />`}

@@ -1,7 +1,8 @@
 // Tables of a topology: failures by cause and place, batches, components, workers.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { count, duration, elapsed, rate, share } from "./format.js";
+import { count, duration, elapsed, rate, share, timeOfDay, plain } from "./format.js";
+import { linkToLetter } from "./route.js";
 
 /** A card with a table: `columns` are names, or ""; one that ends in "#" is of right-aligned numbers. */
 export function Table({ title, caption, columns, children, note = null }) {
@@ -14,44 +15,61 @@ export function Table({ title, caption, columns, children, note = null }) {
       <tbody>${children}</tbody></table></div></section>`;
 }
 
-export function Failures({ facts, derived, href }) {
-  const places = new Map(); // over the tasks of a component
-  for (const node of derived.nodes) {
-    for (const one of node.facts.failures) {
-      const key = JSON.stringify([node.id, one.cause, one.component]);
-      const known = places.get(key) ?? { ...one, spout: node.id, count: 0 };
-      places.set(key, { ...known, count: known.count + one.count });
-    }
-  }
-  if (!places.size) return null;
-  const newest = (place) => facts.failures.find((one) =>
-    one.spout === place.spout && one.cause === place.cause && one.component === place.component);
-  return html`<${Table} title="Failures" caption="Failed trees by cause and by the place where they
-    failed" columns=${["cause", "failed in", "trees#", "spout", "the newest"]}>${[...places]
-      .sort(([, a], [, b]) => b.count - a.count).map(([key, place]) => html`<tr key=${key}>
-        <th scope="row">${place.cause}</th>
-        <td>${place.component ? html`<a href=${href(place.component)}>${place.component}</a>`
+export const keyOf = (group) => JSON.stringify([group.component, group.cause, group.exception, group.message]);
+
+/** Groups of failures that differ only in their records. */
+export function Failures({ name, groups, hasLetters, href }) {
+  if (!groups.length) return null;
+  return html`<${Table} title="Failures" caption="Failures, grouped by component and message"
+    columns=${["what", "failed in", "times#", "a second#", "first", "last", "record"]}>${groups.map((one) =>
+      html`<tr key=${keyOf(one)}><th scope="row" class="text"><details><summary>${one.message || one.cause}
+          ${" "}<span class="quiet">${one.cause}</span></summary><${Example} group=${one} /></details></th>
+        <td>${one.component ? html`<a href=${href(one.component)}>${one.component}</a>`
           : html`<span class="quiet">unknown</span>`}</td>
-        <td class="number bad">${count(place.count)}</td>
-        <td><a href=${href(place.spout)}>${place.spout}</a></td>
-        <td class="text">${newest(place) && html`<${Reason} place=${newest(place)} />`}</td></tr>`)}<//>`;
+        <td class="number bad">${count(one.count)}</td>
+        <td class="number">${one.rate < 0.05 ? html`<span class="quiet">not now</span>` : rate(one.rate)}</td>
+        <td class="nowrap">${timeOfDay(one.first_s)}</td><td class="nowrap">${timeOfDay(one.last_s)}</td>
+        <td class="text code">${one.example.record || one.example.message}${hasLetters && html` <a
+          class="nowrap" href=${linkToLetter(name)}>dead letters</a>`}</td></tr>`)}<//>`;
 }
 
-function Reason({ place }) {
-  if (!place.traceback) return place.reason;
-  return html`<details><summary>${place.reason || "traceback"}</summary>
-    <pre tabindex="0">${place.traceback}</pre></details>`;
+/** The newest failure of a group. */
+export function Example({ group: { example } }) {
+  const place = [example.message && `message ${example.message}`, example.task != null && `task ${example.task}`,
+    example.worker != null && `worker ${example.worker}`].filter(Boolean).join(" · ");
+  return html`<p class="quiet">${place}</p>${example.record && html`<p><code>${example.record}</code></p>`}
+    <p>${plain(example.reason)}</p>${example.traceback && html`<pre tabindex="0">${plain(example.traceback)}</pre>`}`;
 }
 
 export function Batches({ batches }) {
-  if (!batches.length) return null;
   return batches.map((group) => html`<${Table} key=${group.group} title=${`Batches of ${group.group}`}
-    caption="Open batches" columns=${["batch", "phase", "attempt#", "age#"]}
+    caption="The open batches, and the last that were committed, on one time axis"
+    columns=${["batch", "state", "attempt#", "took#", ""]}
     note=${html`<p class="quiet">${count(group.committed)} committed, ${count(group.skipped)}
-      ${" "}skipped, ${count(group.attempts_failed)} failed attempts</p>`}>${group.open.map((one) => html`
+      ${" "}skipped, ${count(group.attempts_failed)} failed attempts · the bars cover the last
+      ${" "}${duration(spanOf(group))}</p>
+      <ul class="legend"><li><i class="key queue"></i>processing</li><li><i class="key execute"></i>
+        commit</li></ul>`}>${[...group.open].reverse().map((one) => html`
       <tr key=${one.txid}><th scope="row">${one.txid}</th><td>${one.phase}</td>
         <td class=${`number ${one.attempt > 1 ? "warn" : ""}`}>${one.attempt}</td>
-        <td class="number">${elapsed(one.age_s)}</td></tr>`)}<//>`);
+        <td class="number">${duration(one.age_s)}</td>
+        <td class="axis">${bar(group, one.age_s, [["queue", one.age_s]])}</td></tr>`)}
+      ${[...group.recent].reverse().map((one) => html`<tr key=${one.txid}><th scope="row">${one.txid}</th>
+        <td class="quiet">committed</td><td></td><td class="number">${duration(one.process_s + one.commit_s)}</td>
+        <td class="axis">${bar(group, one.age_s, [["queue", one.process_s], ["execute", one.commit_s]])}</td></tr>`)}<//>`);
+}
+
+/** From the begin of the oldest shown batch until now, in seconds. */
+const spanOf = (group) => Math.max(1e-3, ...[...group.open, ...group.recent].map((one) => one.age_s));
+
+function bar(group, ageS, parts) {
+  const span = spanOf(group);
+  let at = span - ageS;
+  return html`<div class="bar" aria-hidden="true">${parts.map(([kind, length]) => {
+    const left = at;
+    at += length;
+    return html`<i class=${kind} style=${{ left: `${(100 * left) / span}%`, width: `${(100 * length) / span}%` }}></i>`;
+  })}</div>`;
 }
 
 export function Components({ derived, href, tracked }) {

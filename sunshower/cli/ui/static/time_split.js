@@ -9,11 +9,11 @@ export function TimeSplit({ node, topology }) {
   const parts = [
     [node.isSpout ? "emits" : "runs its code", node.capacity],
     [node.isSpout ? "waits for credit or for open trees" : "waits for credit", node.blocked],
-    ["idle, or waits for its turn", rest],
+    ["idle, or waits for its turn", rest, "idle"],
   ];
   return html`<h3>Where its time goes</h3>
-    <dl class="facts">${parts.map(([name, part]) => html`<div key=${name}><dt>${name}</dt>
-      <dd>${share(part)} <span class="meter"><i style=${{ width: `${part * 100}%` }}></i></span>
+    <dl class="facts">${parts.map(([name, part, kind = ""]) => html`<div key=${name}><dt>${name}</dt>
+      <dd>${share(part)} <span class=${`meter ${kind}`}><i style=${{ width: `${part * 100}%` }}></i></span>
       </dd></div>`)}</dl>
     ${!node.isInternal && html`<p class="quiet">Function by function, with serialisation:
       ${" "}<code>sunshower profile ${topology} --component ${node.id}</code></p>`}`;

@@ -1,13 +1,13 @@
 // One topology: its state, problems, graph, charts, failures, components and workers.
 
-import { html, useEffect, useMemo, useRef } from "./vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { Actions } from "./actions.js";
 import { Chart } from "./chart.js";
 import { ComponentPanel } from "./component.js";
-import { count, duration, elapsed, plural, rate } from "./format.js";
+import { count, duration, elapsed, plural, rate, plain } from "./format.js";
 import { GraphView } from "./graph.js";
 import { State } from "./list.js";
-import { derive, problems } from "./model.js";
+import { derive, problems, withoutInternals } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { Letters } from "./letters.js";
 import { linkTo, linkToLetter } from "./route.js";
@@ -25,52 +25,76 @@ export function TopologyView({ name, facts: given, history, component, root, let
     return [chosen, derive(chosen, new WindowRates(given))];
   }, [given]);
   const found = problems(given, now);
-  const spouts = derived.nodes.filter((node) => node.isSpout);
+  const [hasInternals, setHasInternals] = useState(false);
+  const seen = hasInternals ? derived : withoutInternals(derived);
+  const spouts = derived.nodes.filter((node) => node.facts.kind === "spout");
   const href = (id) => linkTo(name, id);
   useAnnouncements(facts.state, found);
   const shown = component != null && derived.byId.get(component);
   return html`
-    <div class="title"><h1>${name}</h1><${State} state=${facts.state} />
+    <div class="title"><h1>${name}</h1><${State} state=${facts.state} marks=${facts.marks} />
       <span class="quiet">up ${elapsed(facts.up_s)} · ${facts.layout} ·
         ${" "}${plural(facts.workers.length, "worker")}</span>
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
     <${WindowChoice} ...${windows} facts=${given} />
     <${Totals} name=${name} spouts=${spouts} facts=${facts} />
+    <${Limit} limit=${facts.progress?.limit} href=${href} />
     <${Problems} found=${found} href=${href} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
       <div class="column">
         <section class="card" aria-labelledby="graph-title"><h2 id="graph-title">Graph</h2>
-          <${GraphView} derived=${derived} selected=${component} href=${href} /></section>
-        <section class="card charts" aria-label="Rates since this page was opened">
-          ${charts(facts, history, spouts)}</section>
-        <${Failures} facts=${facts} derived=${derived} href=${href} />
+          ${derived.edges.length > withoutInternals(derived).edges.length && html`<label class="inline check"><input
+            type="checkbox" checked=${hasInternals} onChange=${() => setHasInternals(!hasInternals)} />
+            <span>Internals: coordinators, and streams of batches and watermarks</span></label>`}
+          <${GraphView} derived=${seen} selected=${component} href=${href} /></section>
+        <section class="card charts" aria-label="The last hour">
+          ${charts(facts, now.nodes.filter((node) => node.facts.kind === "spout"))}</section>
+        <${Failures} name=${name} groups=${facts.failures} hasLetters=${facts.dead_letters} href=${href} />
         <${Trees} name=${name} root=${root} href=${href} />
         ${(facts.dead_letters || letter != null) && html`<${Letters} name=${name} letter=${letter}
           dead=${now.nodes.reduce((sum, node) => sum + node.facts.dead, 0)}
           canReplay=${facts.actions.length > 0} href=${href} />`}
         <${Batches} batches=${facts.batches} />
         <${Spark} tasks=${facts.spark} href=${href} />
-        <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
+        <${Components} derived=${seen} href=${href} tracked=${facts.tracked} />
         <${Workers} workers=${facts.workers} silent=${facts.silent} />
       </div>
       ${shown && html`<${ComponentPanel} key=${component} node=${shown} facts=${facts}
-        derived=${derived} detail=${detail} close=${linkTo(name)} href=${href} />`}
+        derived=${seen} detail=${detail} close=${linkTo(name)} href=${href} />`}
       ${component != null && !shown && html`<p class="notice bad">There is no component
         ${" "}${component}. <a href=${linkTo(name)}>Close</a></p>`}
     </div>`;
 }
 
-function charts(facts, history, spouts) {
-  const done = facts.tracked ? "acked" : "emitted";
-  const of = (name) => history.series(spouts.map((node) => [node.id, name]));
+/** The last hour as the master has it, and the present, which the tiles show. */
+function charts(facts, spouts) {
+  const { ago_s: ago, ...kept } = facts.history;
+  const times = [...ago.map((seconds) => Date.now() - 1e3 * seconds), Date.now()];
+  const sum = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
+  const of = (name, now) => [...kept[name], now].map((value, n) => ({ wall: times[n], value }));
+  const lag = lagOf(facts);
+  const empty = "The chart begins in a few seconds.";
   return html`
-    <${Chart} title=${facts.tracked ? "Complete trees" : "Emitted tuples"}
-      series=${[{ label: done, kind: "good", points: of(done) }]}
-      empty="The chart begins with the next answer." />
-    <${Chart} title="Failures and replays" empty="The chart begins with the next answer."
-      series=${[{ label: "failed", kind: "bad", points: of("failed") },
-        { label: "replayed", kind: "warn", points: of("replayed") }]} />`;
+    <${Chart} title=${facts.tracked ? "Complete trees" : "Emitted tuples"} empty=${empty}
+      series=${[{ label: facts.tracked ? "acked" : "emitted", kind: "good", points: of("done", sum("rate")) }]} />
+    <${Chart} title="Failures and replays" empty=${empty}
+      series=${[{ label: "failed", kind: "bad", points: of("failed", sum("failing")) },
+        { label: "replayed", kind: "warn", points: of("replayed", sum("replaying")) }]} />
+    ${(lag != null || kept.lag.some((value) => value != null)) && html`<${Chart} title="Lag" unit=""
+      empty=${empty} series=${[{ label: "records behind", kind: "warn", points: of("lag", lag) }]} />`}`;
+}
+
+/** The records that the sources have left; null: there is no lag, or it is not known. */
+function lagOf(facts) {
+  const known = (facts.progress?.sources ?? []).filter((source) => source.lag != null);
+  return known.length ? known.reduce((sum, source) => sum + source.lag, 0) : null;
+}
+
+function Limit({ limit, href }) {
+  if (!limit) return null;
+  return html`<p class="notice limit"><strong>Why is it not faster?</strong> ${limit.text}${limit.component
+    && html` <a href=${href(limit.component)}>Show ${limit.component}</a>`}</p>`;
 }
 
 function Totals({ name, spouts, facts }) {
@@ -78,20 +102,33 @@ function Totals({ name, spouts, facts }) {
   const rates = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
   const slowest = (name) => spouts.reduce((most, node) =>
     (node.facts[name] ?? -1) > (most ?? -1) ? node.facts[name] : most, null);
+  const { sources = [], oldest_s: oldest = {}, event_age_s: age } = facts.progress ?? {};
+  const late = sources.find((source) => source.falls_behind) ?? sources.find((source) =>
+    source.catch_up_s !== 0) ?? sources[0];
+  const oldestS = Math.max(0, ...Object.values(oldest));
+  const rows = facts.batches.length ? Object.entries(facts.components).filter(([, one]) =>
+    "rows emitted" in one.figures) : [];
   const cells = [
-    [facts.tracked ? "acked a second" : "emitted a second", rate(rates("rate")), ""],
-    [facts.tracked ? "acked" : "emitted", count(sum(facts.tracked ? "acked" : "emitted")), ""],
+    rows.length ? ["rows a second", rate(rows.reduce((all, [id]) =>
+      all + (facts.progress?.rows_s[id] ?? 0), 0)), ""]
+      : [facts.tracked ? "acked a second" : "emitted a second", rate(rates("rate")), ""],
+    rows.length && ["rows", count(rows.reduce((all, [, one]) => all + one.figures["rows emitted"], 0)), ""],
+    !rows.length && [facts.tracked ? "acked" : "emitted", count(sum(facts.tracked ? "acked" : "emitted")), ""],
     ["failed", count(sum("failed")), sum("failed") ? "bad" : ""],
     ["dead letters", count(sum("dead")), sum("dead") ? "bad" : "",
       facts.dead_letters && linkToLetter(name)],
-    ["pending", count(sum("pending")), ""],
+    ["pending", count(sum("pending")), "", null, oldestS >= 1 && `the oldest for ${elapsed(oldestS)}`],
+    late && ["records behind", count(lagOf(facts)), late.falls_behind ? "bad" : "", null,
+      sources.length > 1 ? `${late.component} ${late.trend}` : late.trend],
+    age != null && ["event time", elapsed(Math.abs(age)), "", null,
+      age < 0 ? "ahead of the clock" : "behind the clock"],
     ["latency p50", duration(slowest("p50_s")), ""],
     ["latency p99", duration(slowest("p99_s")), ""],
     ["restarts", count(facts.restarts), facts.restarts ? "warn" : ""],
   ];
-  return html`<dl class="totals">${cells.map(([title, value, kind, link]) =>
+  return html`<dl class="totals">${cells.filter(Boolean).map(([title, value, kind, link, more]) =>
     html`<div class=${kind}><dt>${link ? html`<a href=${link}>${title}</a>` : title}</dt>
-      <dd>${value}</dd></div>`)}</dl>`;
+      <dd>${value}${more && html`<span class="more-of">${more}</span>`}</dd></div>`)}</dl>`;
 }
 
 const WORDS = { bad: "problem", wait: "outage", info: "note" };
@@ -113,9 +150,9 @@ function Problems({ found, href }) {
     <li key=${keys[n]} class=${one.kind}>
       <span class="badge">${WORDS[one.kind]}</span>
       <div><strong>${one.component ? html`<a href=${href(one.component)}>${one.title}</a>` : one.title}
-        </strong>${one.text && html`<p>${one.text}</p>`}
+        </strong>${one.text && html`<p>${plain(one.text)}</p>`}
         ${one.traceback && html`<details><summary>Traceback</summary>
-          <pre tabindex="0">${one.traceback}</pre></details>`}
+          <pre tabindex="0">${plain(one.traceback)}</pre></details>`}
       </div></li>`)}</ul></section>`;
 }
 

@@ -35,6 +35,8 @@ export function TreeView({ tree, name, href }) {
         : `took ${duration(tree.latency_s)}`} · ${plural(tree.hops.length + tree.dropped, "edge")}</p>
     <ul class="legend"><li><i class="key queue"></i>waits in queues</li><li><i class="key execute"></i>
       is processed</li><li><i class="key refused"></i>failed</li></ul>
+    <div class="bar time-axis" aria-hidden="true">${[0, 0.25, 0.5, 0.75, 1].map((part) => html`<span
+      style=${{ left: `${100 * part}%` }}>${part ? duration(part * spanOf(tree).length) : "0"}</span>`)}</div>
     <div class="hop first"><b><${Task} task=${tree.spout} href=${href} /></b> ${place(tree.worker)}
       ${" "}emits</div>
     <${Hops} hops=${nested(tree.hops.slice(0, HOPS_SHOWN))} tree=${tree} span=${spanOf(tree)}

@@ -246,6 +246,7 @@ class BoltTask(Supervised):
         self.expired = 0  # inputs dropped because their trees had failed already
         self.errors = InputErrors(supervision)
         self.clock: Clock = SystemClock()  # the worker's clock, once its tasks are wired
+        self._polled_s = 0.0  # of the bolt, when it was measured last
         self.flush_s = 0.0  # duration of flush() in this slice
         self._state_count = StateCount()
         self._late_earlier = LateRecords()  # of former objects of the bolt
@@ -431,6 +432,10 @@ class BoltTask(Supervised):
     def measure(self, inputs: int, seconds: float, waited_s: float = 0.0) -> None:
         """Note the cost of inputs, as `ServiceTime.measure`."""
         self.service.measure(max(inputs, 1), seconds, waited_s)
+        if (polled := getattr(self.bolt, "__sunshower_polled_s__", None)) is not None:
+            polled_s = polled()
+            self.service.busy_s -= min(max(polled_s - self._polled_s, 0.0), seconds)
+            self._polled_s = polled_s
         self.execute_latencies.add_one(seconds / max(inputs, 1), inputs)
 
     @property

@@ -7,9 +7,10 @@ failed ──▶ queued (retry_queue.py) ──▶ within the budget (ReplayBudg
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 
 from sunshower.clock import SystemClock
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed
-from sunshower.failures import Cause, Failure
+from sunshower.errors import TopologyFailed, user_errors_suppressed
+from sunshower.failures import Cause, Failure, FailureGroup, GroupKey, group_key
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_lines import RateLimitedLog
 from sunshower.runtime.events.metrics import FailurePlace
@@ -29,12 +30,20 @@ from sunshower.runtime.tasks.bolts.dead_letters import (
     dead_letter,
     in_a_line,
 )
-from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import (
+    ABSENT,
+    LETTERS_END,
+    Charges,
+    Replay,
+    RetryQueue,
+)
 from sunshower.runtime.tasks.spouts.source import Sender, SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.transport.output_streams import OutputStreams
-from sunshower.texts import clip, describe
+from sunshower.secret import without_secrets
+from sunshower.texts import clip, describe, id_text
+from sunshower.topologies.graph import is_internal
 from sunshower.topologies.logs import Unreadable
 
 # ---- recent failures -----------------------------------------------------------------------------
@@ -114,38 +123,44 @@ class ReplayBudget:
         self._saved = min(max(saved, 0.0), self._saved_max)
 
 
-# ---- failure samples -----------------------------------------------------------------------------
+# ---- failure groups ------------------------------------------------------------------------------
 
-_KEPT = 8  # causes and components of one spout task
+_KEPT = 8  # groups of one spout task
 _TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
+_EXAMPLE_BYTES = 512
 
 
-class FailureSamples:
-    """The newest failure of each cause and component, of the last eight of these."""
+class FailureGroups:
+    """The failures of a spout task, grouped: the eight groups that have failed last."""
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[Cause, str], Failure] = {}
+        self._groups: dict[GroupKey, FailureGroup] = {}
 
-    def add(self, failures: Iterable[Failure]) -> None:
-        """Note failures, in their order."""
-        for failure in failures:
-            place = (failure.cause, failure.component)
-            self._newest.pop(place, None)  # so that the newest is the last
-            self._newest[place] = failure
-        while len(self._newest) > _KEPT:
-            del self._newest[next(iter(self._newest))]
+    def add(
+        self, failure: Failure, count: int, now_s: float, example: Callable[[], tuple[str, str]]
+    ) -> None:
+        """Note that `count` trees failed so at `now_s`, in Unix time. `example` returns the id of
+        a message and its record; called for the first failure of a group."""
+        key = group_key(failure.component, failure.cause, failure.exception, failure.reason)
+        group = self._groups.pop(key, None)  # so that the newest is the last
+        if group is None:
+            group = FailureGroup(failure, 0, now_s, now_s, 0.0, *example())
+        self._groups[key] = group.grown(failure, count, now_s)
+        while len(self._groups) > _KEPT:
+            del self._groups[next(iter(self._groups))]
 
-    def newest(self) -> tuple[Failure, ...]:
-        """These failures, the newest first, with clipped texts."""
-        return tuple(_clipped(failure) for failure in reversed(self._newest.values()))
+    def newest(self, now_s: float) -> tuple[FailureGroup, ...]:
+        """The groups, the newest first, with clipped texts."""
+        return tuple(_clipped(group.at(now_s)) for group in reversed(self._groups.values()))
 
 
-def _clipped(failure: Failure) -> Failure:
-    return replace(
-        failure,
-        reason=clip(failure.reason, _TEXT_BYTES),
-        traceback=clip(failure.traceback, _TEXT_BYTES),
+def _clipped(group: FailureGroup) -> FailureGroup:
+    failure = replace(
+        group.failure,
+        reason=clip(group.failure.reason, _TEXT_BYTES),
+        traceback=clip(group.failure.traceback, _TEXT_BYTES),
     )
+    return replace(group, failure=failure)
 
 
 # ---- replays -------------------------------------------------------------------------------------
@@ -175,7 +190,7 @@ class Replays:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
-        self.samples = FailureSamples()
+        self.groups = FailureGroups()
         self.places: Counter[FailurePlace] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
@@ -201,7 +216,7 @@ class Replays:
     ) -> None:
         """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
         component downstream waits for a dependency."""
-        self.samples.add(failures)
+        self._group(released, message_ids, failures)
         counted: list[bool] = []
         for payload, number, attempt, message_id, failure in zip(
             released.payloads,
@@ -398,6 +413,26 @@ class Replays:
         if place not in self.places and len(self.places) >= _PLACES_MAX:
             place = FailurePlace(cause, "", -1, -1)
         self.places[place] += 1
+
+    def _group(
+        self, released: Released, message_ids: Sequence[Any], failures: Sequence[Failure]
+    ) -> None:
+        wall_s = self.wall()
+        for _, alike in groupby(range(len(failures)), key=lambda index: id(failures[index])):
+            first, *others = alike
+            number, payload = int(released.numbers[first]), released.payloads[first]
+            replay = Replay(number, payload, int(released.attempts[first]))
+            example = partial(self._example, replay, message_ids[first])
+            self.groups.add(failures[first], 1 + len(others), wall_s, example)
+
+    def _example(self, replay: Replay, message_id: Any) -> tuple[str, str]:
+        """The id of a message, and its record if that is kept."""
+        record = ""
+        if replay.payload is not ABSENT and not is_internal(self._task.component):
+            with user_errors_suppressed():
+                values = self._source_of(replay).values(replay)
+                record = without_secrets(describe(values, _EXAMPLE_BYTES))
+        return without_secrets(id_text(message_id, _EXAMPLE_BYTES)), record
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""

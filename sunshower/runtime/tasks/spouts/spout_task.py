@@ -685,10 +685,12 @@ class SpoutTask(Supervised):
             self.source.owed,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
-            failures=self.replays.samples.newest(),
+            failures=self.replays.groups.newest(self.replays.wall()),
             event_time=self.watermarks.event_time,
             awaits=tuple(sorted(self.awaits)),
             has_filled=self.has_filled(),
+            limit=self.pending.limit if self.is_tracked else None,
+            oldest_s=self.pending.oldest_s(self.supervision.now_s),
         )
 
     def pulse(self) -> tuple[object, ...]:

@@ -168,7 +168,15 @@ class WatermarkSender:
         last = self._mark or _NONE
         reached = inf if last.ended else as_float(lowest([last.pending, last.reached]))
         newest, ahead = as_float(self._partitions.newest), " and ".join(self._ahead_partitions())
-        return EventTime(reached, newest, holds=self._holds, ahead=ahead, all_ahead=self._all_ahead)
+        units = (limit.per_s(reader.kinds) for reader, limit in self._readers.values())
+        return EventTime(
+            reached,
+            newest,
+            holds=self._holds,
+            ahead=ahead,
+            all_ahead=self._all_ahead,
+            per_s=next(units, None),
+        )
 
     @property
     def done(self) -> bool:

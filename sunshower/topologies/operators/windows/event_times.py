@@ -355,6 +355,11 @@ class ClockLimit:
             return span(_AHEAD_S)
         return span(float(self._ahead) / UNITS[self._unit or "s"])
 
+    def per_s(self, kinds: set[type]) -> int | None:
+        """How many units of the field a second has, if values of these types are times since 1970;
+        None: they are numbers without a unit."""
+        return UNITS[self._unit] if self._unit else 1 if datetime in kinds else None
+
     def beyond(
         self, values: Sequence[Any], kinds: set[type], times: Sequence[Time], wall_s: float
     ) -> Sequence[int]:

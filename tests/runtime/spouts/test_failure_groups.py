@@ -1,0 +1,86 @@
+"""Tests of the groups of failures in statistics: what is alike, how often it failed, its size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.failures import Cause, Failure, normalised
+from sunshower.runtime.tasks.spouts.replays import FailureGroups
+from sunshower.simulation.cluster import SimCluster
+
+
+def failed(component: str, reason: str, cause: Cause = Cause.EXCEPTION) -> Failure:
+    return Failure(cause, component, 0, reason)
+
+
+def add(groups: FailureGroups, failure: Failure, now_s: float = 0.0, count: int = 1) -> None:
+    groups.add(failure, count, now_s, lambda: ("id", "record"))
+
+
+def test_failures_of_one_message_are_one_group_whatever_their_records() -> None:
+    groups = FailureGroups()
+    for at_s, key in ((10.0, "A-1"), (20.0, "B-22"), (30.0, "C")):
+        add(groups, failed("a", f"KeyError: '{key}' in row {at_s}"), at_s)
+    add(groups, failed("b", "KeyError: 'A-1' in row 1"), 40.0, count=60)
+    add(groups, failed("a", "late", Cause.TIMEOUT), 50.0)
+    found = groups.newest(50.0)
+    assert [(g.failure.component, g.failure.cause, g.count) for g in found] == [
+        ("a", Cause.TIMEOUT, 1),
+        ("b", Cause.EXCEPTION, 60),
+        ("a", Cause.EXCEPTION, 3),
+    ]
+    assert [(group.first_s, group.last_s) for group in found][-1] == (10.0, 30.0)
+    assert found[-1].failure.reason == "KeyError: 'C' in row 30.0"
+    assert found[1].rate == pytest.approx(exp(-10 / 60))
+    assert groups.newest(1e6)[1].rate == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "group"),
+    [
+        ("KeyError: 'A-1047'", "KeyError: …"),
+        ('no row "7" of 1,200.5', "no row … of …"),
+        ("at 0x7f00aa: gone\nwith more", "at …: gone"),
+        ("order 550e8400-e29b-41d4-a716-446655440000", "order …"),
+        ("refused", "refused"),
+    ],
+)
+def test_what_differs_from_record_to_record_is_left_out(reason: str, group: str) -> None:
+    assert normalised(reason) == group
+
+
+def test_groups_are_few_and_short_whatever_fails() -> None:
+    groups = FailureGroups()
+    for n in range(100):
+        add(groups, Failure(Cause.EXCEPTION, f"bolt-{n}", 0, "é" * 9_000, traceback="x" * 90_000))
+    found = [group.failure for group in groups.newest(0.0)]
+    assert [failure.component for failure in found] == [f"bolt-{n}" for n in range(99, 91, -1)]
+    assert all(len(failure.reason.encode()) <= 2048 for failure in found)
+    assert all(len(failure.traceback) <= 2048 for failure in found)
+
+
+def refuse_sevens(number: Number) -> Iterator[Number]:
+    if number.value == 7:
+        raise ValueError("seven is refused")
+    yield number
+
+
+def test_the_snapshot_says_why_and_where_a_tree_failed() -> None:
+    topology = Topology("numbers", attempts_max=1000, workers=2)
+    counted = topology.spout("count", Counter(20))
+    counted.shuffle().bolt("check", refuse_sevens, 2)
+    run = SimCluster(1).submit(topology.graph())
+    while not any(task.failures for task in run.snapshot().tasks()):
+        assert not run.wait(0.01)
+    (spout,) = (task for task in run.snapshot().tasks() if task.component == "count")
+    (group,) = spout.failures
+    assert group.count >= 1
+    assert group.example == "{'value': 7}"
+    found = group.failure
+    assert (found.cause, found.component) == (Cause.EXCEPTION, "check")
+    assert found.reason == "ValueError: seven is refused"
+    assert "refuse_sevens" in found.traceback
