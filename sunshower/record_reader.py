@@ -105,7 +105,7 @@ def text_reader(kind: type[Any]) -> Read:
     return record
 
 
-def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[str]]], list[Any]]:
+def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[Any]]], list[Any]]:
     """A function that makes records of rows with these columns, as `text_reader` does of each: a
     third of its time. Columns that are no fields are passed over. It raises ValueError, without a
     name of the place, if some row cannot be read."""
@@ -124,12 +124,12 @@ def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[
         build = _by_name(build, tuple(fields))
     nullable = [place for place, name in enumerate(columns) if name in _nullable(kind)]
 
-    def records(rows: list[list[str]]) -> list[Any]:
+    def records(rows: list[list[Any]]) -> list[Any]:
         if {*map(len, rows)} - {len(columns)}:
             raise ValueError("a row has more values than there are columns, or fewer")
         for place in nullable:
             for row in rows:
-                row[place] = row[place] or None  # type: ignore[call-overload]
+                row[place] = row[place] or None
         return [*map(build, map(values, readers.convert(rows, list[struct])))]
 
     return records

@@ -121,10 +121,8 @@ def _without_blank(block: _Lines) -> _Lines:
     filled = [bool(line.strip()) for line in block.lines]
     if all(filled):
         return block
-    firsts, numbers, lines = (
-        [*compress(values, filled)] for values in (block.firsts, block.numbers, block.lines)
-    )
-    return _Lines(firsts, block.end, numbers, lines)
+    firsts, numbers = compress(block.firsts, filled), compress(block.numbers, filled)
+    return _Lines([*firsts], block.end, [*numbers], [*compress(block.lines, filled)])
 
 
 def _content(line: bytes) -> bytes:
@@ -483,7 +481,8 @@ class RecordReaders:
     def blocks(self, path: str, first: int = 0, *, whole: bool = True) -> Iterator[Block]:
         """What a file has from a position on. Raises SourceError for a file that cannot be read."""
         try:
-            with gzip.open(path) if is_compressed(path) else Path(path).open("rb") as file:
+            opened: Any = gzip.open(path) if is_compressed(path) else Path(path).open("rb")
+            with opened as file:
                 yield from self.of_file(path, file, first, whole=whole)
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{path} cannot be read: {message_of(error)}") from error
