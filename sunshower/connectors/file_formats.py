@@ -11,6 +11,7 @@ import gzip
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from io import BytesIO, StringIO
 from itertools import accumulate, compress
@@ -481,8 +482,9 @@ class RecordReaders:
     def blocks(self, path: str, first: int = 0, *, whole: bool = True) -> Iterator[Block]:
         """What a file has from a position on. Raises SourceError for a file that cannot be read."""
         try:
-            opened: Any = gzip.open(path) if is_compressed(path) else Path(path).open("rb")
-            with opened as file:
+            with ExitStack() as stack:
+                file: Any = stack.enter_context(Path(path).open("rb"))
+                file = stack.enter_context(gzip.open(file)) if is_compressed(path) else file
                 yield from self.of_file(path, file, first, whole=whole)
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{path} cannot be read: {message_of(error)}") from error
