@@ -66,7 +66,7 @@ class Part(NamedTuple):
 class SourceTime(NamedTuple):
     """How far a source is in event time at the end of a batch, as windows need it: the lowest of
     its partitions, except those that are idle or ended; inf: there are no others. See
-    trident/spouts/reached_times.py."""
+    trident/spouts/reached_times.py. Or how far a window is, which those behind it follow."""
 
     reached: Time
     earlier: Time  # the same when the order for the batch was given
@@ -95,4 +95,4 @@ class Count(NamedTuple):
     epoch: int
     parts: int
     late: bool = False  # sent in the commit phase
-    times: Any = None  # source with windows downstream → its SourceTime as a list
+    times: Any = None  # source or window, with windows downstream → its SourceTime as a list

@@ -44,6 +44,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     PaneValues,
     TimePanes,
     log_ended,
+    panes_of,
 )
 from sunshower.topologies.operators.windows.event_times import (
     Time,
@@ -133,13 +134,14 @@ class BatchSlot(StateSlot):
     def _note_of(self, task: int) -> LastWrite | None:
         if self.counted is None or not self.exactly_once:
             return None
-        return self.counted.last_write(self._stored_name, task)
+        return self.counted.last_write(self.stored_name, task)
 
     def _told_of(self, task: int) -> str:
-        return f"state {self._stored_name!r}, task {task}"
+        return f"state {self.stored_name!r}, task {task}"
 
     @property
-    def _stored_name(self) -> str:
+    def stored_name(self) -> str:
+        """By which a later run finds it; no two states of a topology have the same."""
         return getattr(self.factory, "name", None) or self.name
 
 
@@ -332,9 +334,13 @@ _ALWAYS = ("fired", "ended")  # in a value that was written
 class WindowBatch(list[Any]):
     """The rows of a batch. It is true if the state has to be written."""
 
-    time: Time = -inf  # the watermark
+    time: Time = -inf  # the watermark, also of those of the clock
+    earlier: Time = -inf  # what it was when the order for the batch was given
     newest: Time = inf  # the highest time of a row that is not too far ahead of the clock
-    has_ended = False  # there are no rows after this batch, and open windows end
+    begun_s = 0.0  # as SourceTime.begun_s
+    is_idle = False  # no source holds it back, because all are idle
+    has_ended = False  # there are no rows after this batch
+    ends_all = False  # open windows end with it
     writes = False  # also without rows
 
     def __bool__(self) -> bool:
@@ -344,6 +350,8 @@ class WindowBatch(list[Any]):
 class Windows(Persist, Timed):
     """Emits (branch, row), with rows (fields of the group, window, what the aggregators emit).
     `window` is the end of a time window, or the number of a count window, from 0."""
+
+    reads_ends = False  # whether its event times are ends of other windows
 
     def __init__(
         self,
@@ -355,16 +363,18 @@ class Windows(Persist, Timed):
         out: Schema,
         sources: Collection[str],
     ) -> None:
-        """`sources`: the spouts whose rows these are."""
+        """`sources`: what sends it times, see Timed."""
         super().__init__(slot)
         self.sources = tuple(sources)
         self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
+        self.time = window.time
+        self.sends = None if window.by_count else f"window {slot.stored_name}"
         self.contents = PaneValues(schema, aggregators)
         self.panes, self._late = window.divided(), length_of(window.late)
         self.reader: TimeReader | None = None
         if window.time is not None:
             self.reader = window.time.reader(schema)
-            self.reader.what += f" of a row of spout {' or '.join(map(repr, self.sources))}"
+            self.reader.what += f" of a row of {' or '.join(map(_named, self.sources))}"
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -382,18 +392,42 @@ class Windows(Persist, Timed):
         return WindowBatch()
 
     def note_times(self, batch: WindowBatch, times: Mapping[str, SourceTime]) -> None:
-        known = [times.get(source) for source in self.sources]
-        has_ended = all(source is not None and source.ended for source in known)
-        batch.has_ended = has_ended and self.window.at_end == "end"
-        batch.time = _watermark(known)
-        batch.newest = highest(inf if source is None else source.newest for source in known)
+        sources = [times.get(source) for source in self.sources]
+        known = [source for source in sources if source is not None]
+        batch.has_ended = len(known) == len(sources) and all(source.ended for source in known)
+        batch.ends_all = batch.has_ended and self.window.at_end == "end"
+        batch.begun_s = max((source.begun_s for source in known), default=0.0)
+        if self.reader is None:
+            batch.time = batch.earlier = batch.begun_s or self._clock.wall()
+            return
+        batch.time, batch.earlier = _watermark(sources), _watermark(sources, before=True)
+        batch.newest = highest(inf if source is None else source.newest for source in sources)
+        batch.is_idle = len(known) == len(sources) and all(
+            source.idle and source.reached == inf for source in known
+        )
+
+    def sent_time(self, batch: WindowBatch) -> SourceTime:
+        about: Any = {"ended": batch.has_ended, "begun_s": batch.begun_s}
+        if batch.is_idle and self._is_known and not self._open.groups:
+            return SourceTime(inf, inf, idle=True, newest=self._newest_end(batch), **about)
+        front, earlier = (minus(time, self._late) for time in (batch.time, batch.earlier))
+        return SourceTime(front, earlier, idle=False, newest=self._newest_end(batch), **about)
+
+    def _newest_end(self, batch: WindowBatch) -> Time:
+        """The end of the last window that has a row which is not too far ahead of the clock."""
+        if batch.newest in (inf, -inf):
+            return batch.newest
+        (pane,) = self._panes_of([batch.newest])
+        return self.panes.start(pane + self.window.panes)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if not self.window.by_count:
-            time = self._now() if self.reader is None else batch.time
+            time = plus(batch.time, self._shift or 0.0) if self.reader is None else batch.time
             # An earlier attempt may have fired, and moved the next end.
-            again = attempt.attempt > 0 or batch.has_ended
-            batch.writes = again or (time != -inf and not is_before(time, self._next_end))
+            again = attempt.attempt > 0 or batch.ends_all
+            reads = batch.is_idle and not self._is_known  # which windows are open
+            is_due = time != -inf and not is_before(time, self._next_end)
+            batch.writes = again or reads or is_due
         self._ended_open = 0
         try:
             super().finish(batch, attempt, emit)
@@ -402,7 +436,7 @@ class Windows(Persist, Timed):
             self._is_known = False
             raise
         self._last = self._last_attempt
-        if batch.has_ended:
+        if batch.ends_all:
             self.late_records.say_if_all(f"window {self.slot.name!r}")
         if self._ended_open:
             factory = getattr(self.slot, "factory", None)
@@ -444,9 +478,6 @@ class Windows(Persist, Timed):
         width = len(self.by)
         hashed = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
         return self.out.make(with_dates(self.window, self.out, width, hashed))
-
-    def _now(self) -> float:
-        return self._clock.wall() + (self._shift or 0.0)
 
     def _by_count(
         self,
@@ -521,7 +552,7 @@ class Windows(Persist, Timed):
         ended = self._last_ended(time)
         behind = {hashable(group): self._last_ended(at) for group, at in old.get("behind", ())}
         fired, removed = self._fire(store, before, ended, attempt, behind)
-        if batch.has_ended and self._open.groups:
+        if batch.ends_all and self._open.groups:
             last = max(self._open.groups) + self.window.panes - 1
             opened, others = self._fire(store, ended, last, attempt)
             fired, removed = fired + opened, removed + others
@@ -576,8 +607,8 @@ class Windows(Persist, Timed):
             return self._end(last)
         if newest == -inf:
             return newest
-        pane = self.panes.of_time(newest) + self.window.panes - 1
-        return self._end(min(last, pane))
+        (pane,) = self._panes_of([newest])
+        return self._end(min(last, pane + self.window.panes - 1))
 
     def _end(self, pane: int) -> Time:
         """The time from which on a pane has ended."""
@@ -588,10 +619,13 @@ class Windows(Persist, Timed):
         if self.reader is not None:
             return self.reader.times(batch), batch.time
         if self._shift is None:
-            behind = 0.0 if known == -inf else float(known) - self._clock.wall()
+            behind = 0.0 if known == -inf else float(known) - float(batch.time)
             self._shift = max(0.0, behind)
-        now = max(self._now(), float(known))
+        now = max(float(batch.time) + self._shift, float(known))
         return [now] * len(batch), now
+
+    def _panes_of(self, times: Sequence[Time]) -> list[int]:
+        return panes_of(self.panes, times, are_ends=self.reads_ends)
 
     def _take(
         self,
@@ -604,7 +638,7 @@ class Windows(Persist, Timed):
         """Add rows to their panes. Returns what to emit for those that are late, and how many are.
         `before`: the last pane that had ended before this batch."""
         keys = group_keys(self.schema, self.by, rows)
-        places = [*zip(keys, self.panes.of_times(times), strict=False)]
+        places = [*zip(keys, self._panes_of(times), strict=False)]
         contents = self.contents.gather(places, rows, attempt)
         late = self._open.take(store, contents, before)
         self.late_records.in_time |= len(late) < len(contents)
@@ -726,6 +760,11 @@ def _group_of(row: Sequence[Any], width: int) -> Any:
     """The group of a row that was fired."""
     group = hashable(row[:width])
     return group[0] if width == 1 else group
+
+
+def _named(source: str) -> str:
+    """What sends times, for errors."""
+    return repr(source) if source.startswith("window ") else f"spout {source!r}"
 
 
 def _watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:

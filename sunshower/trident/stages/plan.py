@@ -53,10 +53,20 @@ def publishing(operator: Operator) -> Publishing | None:
 
 
 class Timed(Operator):
-    """An operator that needs to know how far the sources are in event time."""
+    """An operator that needs to know how far in event time what is upstream is at the end of the
+    batch. If it holds rows back, it says how far it is itself: operators behind it follow that."""
+
+    sends: str | None = None  # the name of its own time; None: its rows have the times upstream
+    time: TimeField | None = None  # that of its rows, if it sends times; None: the clock
 
     def note_times(self, batch: Any, times: Mapping[str, SourceTime]) -> None:
-        """Called before `finish`: those of all sources upstream at the end of the batch."""
+        """Called before `finish`: those of all sources, and of operators upstream that send their
+        own."""
+        raise NotImplementedError
+
+    def sent_time(self, batch: Any) -> SourceTime:
+        """Called after `finish`, if it `sends`: how far it is in this task. What it emits in later
+        batches is not before that; it has emitted all that is."""
         raise NotImplementedError
 
 

@@ -239,18 +239,9 @@ class _Senders:
                     "aggregate without a window of event time"
                 )
             kind = getattr(operator, "window", None)
-            if fields and isinstance(kind, AlignedWindow) and kind.calendar and kind.per_s != 1:
-                raise TopologyError(
-                    f"{where}: {stage!r} upstream of it has {kind.calendar} of numbers, whose ends "
-                    "are datetimes; make datetimes of the numbers before, with .map"
-                )
             for known in self._components[stage].implementation.window.fields:
-                for field in fields if known is not None else ():
-                    if known.unit and field.unit and known.unit != field.unit:
-                        raise TopologyError(
-                            f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of "
-                            f"it is {known.unit!r}; give both the same unit="
-                        )
+                for field in fields:
+                    check_follows(field, known, kind, stage, where)
 
     def _follow(
         self,
@@ -286,6 +277,23 @@ class _Senders:
         """Whether records of the window reach a stage."""
         reads = self._components[stage].inputs
         return stage == self._window or self._window in upstream(self._components, reads)
+
+
+def check_follows(
+    field: TimeField, known: TimeField | None, window: Any, stage: str, where: str
+) -> None:
+    """Raise TopologyError if the times of a stage upstream, whose field is `known`, have no meaning
+    for those of `field`. `window`: that of the stage, if it has one."""
+    if isinstance(window, AlignedWindow) and window.calendar and window.per_s != 1:
+        raise TopologyError(
+            f"{where}: {stage!r} upstream of it has {window.calendar} of numbers, whose ends "
+            "are datetimes; make datetimes of the numbers before, with .map"
+        )
+    if known is not None and known.unit and field.unit and known.unit != field.unit:
+        raise TopologyError(
+            f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of it is "
+            f"{known.unit!r}; give both the same unit="
+        )
 
 
 def end_field(stream: AnyStream, name: str) -> bool:
