@@ -11,6 +11,7 @@ all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -85,6 +86,18 @@ class SourceTime(NamedTuple):
             highest([self.newest, other.newest]),
             max(self.begun_s, other.begun_s),
         )
+
+
+def watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
+    """The event time that all sources have reached; -inf: it is not known. `before`: when the order
+    for the batch was given."""
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        return -inf
+    running = [source for source in known if not source.ended] or known
+    is_idle = before or any(source.idle for source in running)
+    time = lowest(source.earlier if is_idle else source.reached for source in running)
+    return -inf if time == inf else time
 
 
 class Count(NamedTuple):

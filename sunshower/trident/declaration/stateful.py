@@ -7,20 +7,24 @@ on the way, see `Timed` in `trident/stages/plan.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, Required
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Required
 
 from sunshower.arguments import FLAG, Instance, check_names
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.process_settings import (
     ProcessSettings,
     keyed_process,
     time_of_states,
 )
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import (
     check_makes,
     code_name,
@@ -31,19 +35,40 @@ from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.state_slot import Join as StateJoin
 from sunshower.topologies.operators.state_slot import nothing_else
 from sunshower.topologies.operators.states import Spread, StateFactory, StateKind
-from sunshower.topologies.operators.updates import INSTEAD_IN_BATCHES, Lineage, refuse_updates
-from sunshower.topologies.operators.windows.declaring import check_follows, check_time
+from sunshower.topologies.operators.steps import TakeBranch
+from sunshower.topologies.operators.totals import check_one_task
+from sunshower.topologies.operators.updates import (
+    INSTEAD_IN_BATCHES,
+    INSTEAD_OF_WINDOW,
+    Lineage,
+    refuse_updates,
+)
+from sunshower.topologies.operators.windows.aggregated_windows import CombinePanes
+from sunshower.topologies.operators.windows.declaring import (
+    check_follows,
+    check_time,
+    combiner_of,
+    let_replace,
+    window_operator,
+    window_schema,
+)
 from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
 from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings
+from sunshower.trident.stages.batch_windows import (
+    ON_TIME,
+    CountedWindows,
+    Windows,
+    moved_windows,
+)
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     Lookup,
     ProcessByKey,
     QueryState,
-    Windows,
 )
 from sunshower.trident.stages.plan import ByFields, Sharing, Timed, ToFirst
 
@@ -69,6 +94,10 @@ class AnyBatches(Protocol):
     def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]: ...
     def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]: ...
     def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]: ...
+    def add_to_each(
+        self, operator: Callable[[], Operator], schema: Schema
+    ) -> list[StageRows[BatchStage]]: ...
+    def new_stage(self, tasks: TaskSettings) -> BatchStage: ...
 
 
 def check_group(stages: Sequence[BatchStage], where: str) -> None:
@@ -297,7 +326,7 @@ def _at_state(
 
 def _check_keys(by: Sequence[str], state: WrittenState, where: str) -> None:
     """Raise TopologyError if groups of the fields `by` cannot be keys of the state."""
-    if isinstance(state.rows.operator, Windows):
+    if isinstance(state.rows.operator, Windows | CountedWindows):
         raise TopologyError(
             f"{where}: a state of windows has no value for each group; give a function(state, rows)"
         )
@@ -327,6 +356,64 @@ def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
     if not names:
         raise TopologyError(f'{where}: fields= is empty; name the answer, as in fields="value"')
     return columns_schema((*schema.fields, *names), where)
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+class DeclaredWindow(NamedTuple):
+    """The rows of windows."""
+
+    pairs: StageRows[BatchStage]  # (branch, row): with the late ones
+    ended: StageRows[BatchStage]
+    state: WrittenState
+
+
+def windowed(
+    stream: AnyBatches,
+    by: tuple[str, ...],
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    fields: Columns | None,
+    state: StateFactory,
+    name: str,
+    tasks: TaskSettings,
+    *,
+    not_exactly_once: bool,
+    where: str,
+) -> DeclaredWindow:
+    """Declare the windows of a stream, grouped by the fields `by`. Raises TopologyError."""
+    refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
+    given, out = window_schema(window, aggregators, stream.schema, by, fields, where)
+    check_one_task(by, tasks.get("parallelism", 1), where)
+    by_count = isinstance(window, Window) and window.by_count
+    senders = [] if by_count else follow_times(stream, window.time, where)
+    kind: Any = getattr(state, "kind", None)
+    join = partial(moved_windows, width=len(by), window=window, kind=kind)
+    about: Any = {"by": by, "join": join, "spread": Spread.BY_GROUP}
+    slot = new_state(state, name, stream, where, not_exactly_once, **about)
+    if isinstance(window, Window) and window.by_count:
+        counted = CountedWindows(slot, window, stream.schema, by, given, out)
+        pairs = stream.send_groups(by, tasks).then(counted, PAIRS)
+        ended = pairs.then(TakeBranch(ON_TIME), out)
+        return DeclaredWindow(pairs, ended, WrittenState(pairs, slot, by))
+    are_ends = window.field is not None and end_field(stream, window.field)
+    operator = window_operator(
+        window, given, stream.schema, by, out, None, name, where, are_ends=are_ends
+    )
+    windows = Windows(slot, operator, senders)
+
+    schema, parts = stream.schema, [*stream.sources]
+    if (combined := combiner_of(operator, given, are_ends=are_ends)) is not None:
+        combine, schema = combined
+        if isinstance(combine, CombinePanes):
+            combine.reader.what += windows.whose
+        parts = stream.add_to_each(lambda: deepcopy(combine), schema)
+    sharing = ByFields(schema, by) if by else ToFirst()
+    pairs = stream.new_stage(tasks).receive(parts, sharing).then(windows, PAIRS)
+    pairs.varies |= window.repeated is not None and window.repeated.early is not None
+    ended = let_replace(pairs.then(TakeBranch(ON_TIME), out), operator)
+    return DeclaredWindow(pairs, ended, WrittenState(pairs, slot, by))
 
 
 # ---- event times ---------------------------------------------------------------------------------
@@ -364,8 +451,9 @@ def end_field(stream: AnyBatches, name: str) -> bool:
     for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows)):
         operator = rows.operator
         if isinstance(operator, Windows):
-            is_end |= name == operator.out.fields[len(operator.by)]
-            if name in operator.out.fields and name != operator.out.fields[len(operator.by)]:
+            end = operator.out.fields[len(operator.by)]
+            is_end |= name == end
+            if name in operator.out.fields and name != end:
                 return False
         elif rows is rows.stage.spout_rows and name in rows.schema.fields:
             return False

@@ -51,49 +51,43 @@ from sunshower.topologies.operators.schemas import (
 )
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.state_slot import nothing_else
-from sunshower.topologies.operators.states import Spread, StateFactory, StateKind
+from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import (
     Persist,
     PersistCombined,
     PersistReduced,
-    check_one_task,
     single,
 )
 from sunshower.topologies.operators.updates import (
-    INSTEAD_OF_WINDOW,
     Lineage,
     PartsOfUpdates,
     UpdatedTotals,
     check_replaces,
     merged_lineage,
     moved_origins,
-    refuse_updates,
     totals_lineage,
     updated_operators,
 )
-from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
 from sunshower.trident.declaration.stateful import (
     BatchProcessSettings,
+    DeclaredWindow,
     WrittenState,
     check_group,
     check_pairs,
     declare_query,
-    end_field,
-    follow_times,
     new_state,
     processed,
+    windowed,
 )
+from sunshower.trident.stages.batch_windows import LATE
 from sunshower.trident.stages.persisting import (
-    LATE,
-    ON_TIME,
     BatchSlot,
     PersistPartition,
-    Windows,
-    moved_windows,
 )
 from sunshower.trident.stages.plan import (
     ByBatch,
@@ -229,7 +223,7 @@ class Aggregations(Generic[R_co]):
 
     def window(
         self,
-        window: Window,
+        window: AnyWindow,
         *aggregators: AnyAggregator,
         state: StateFactory,
         fields: Columns | None = None,
@@ -238,38 +232,15 @@ class Aggregations(Generic[R_co]):
         **tasks: Unpack[TaskSettings],
     ) -> WindowBatches[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
-        end of a time window or the number of a count window. The state `name` holds the contents of
-        open windows; the commit phase of a batch writes those of its groups.
+        end of a time window or of a session, or the number of a count window. The state `name`
+        holds the contents of open windows; the commit phase of a batch writes those of its groups.
 
         Raises TopologyError if a spout upstream does not know the event time of its rows.
         """
         stream, by = self._grouped()
-        where = self._location("window")
-        if not isinstance(window, Window):
-            raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
-        refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
-        if window.repeated is not None or window.until is not None:
-            raise TopologyError(
-                f"{where}: early=, allowed= and until= are for windows of ordinary streams; leave "
-                "them out"
-            )
-        if window.field is not None:
-            stream.schema.check_field(window.field, where)
-        more = {"window": type_of_end(window, stream.schema, where)}
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
-        check_one_task(by, tasks.get("parallelism", 1), where)
-        senders = [] if window.by_count else follow_times(stream, window.time, where)
-        kind: Any = getattr(state, "kind", None)
-        join = partial(moved_windows, width=len(by), window=window, kind=kind)
-        slot = new_state(
-            state, name, stream, where, not_exactly_once, by=by, join=join, spread=Spread.BY_GROUP
-        )
-        operator = Windows(slot, window, stream.schema, by, given, out, senders)
-        operator.reads_ends = window.field is not None and end_field(stream, window.field)
-        pairs = stream.send_groups(by, tasks).then(operator, PAIRS)
-        rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
-        rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
-        return rows
+        about: Any = {"not_exactly_once": not_exactly_once, "where": self._location("window")}
+        given: Any = (window, aggregators, fields, state, name, tasks)
+        return WindowBatches(windowed(stream, by, *given, **about))
 
     def state_query(
         self,
@@ -661,7 +632,9 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
 class WindowBatches(BatchStream[R_co]):
     """The rows of windows that have ended, in batches."""
 
-    pairs: StageRows[BatchStage]  # (branch, row): with the late ones
+    def __init__(self, declared: DeclaredWindow) -> None:
+        super().__init__(declared.ended)
+        self.pairs, self.written = declared.pairs, declared.state
 
     @property
     def late(self) -> BatchStream[R_co]:

@@ -67,13 +67,14 @@ from sunshower.topologies.operators.totals import (
     PersistReduced,
     ReducedTotals,
 )
-from sunshower.trident.stages.persisting import KEY as WINDOWS_KEY
+from sunshower.topologies.operators.windows.window_kinds import Sessions
+from sunshower.trident.stages.batch_windows import KEY as WINDOWS_KEY
+from sunshower.trident.stages.batch_windows import CountedWindows, Windows
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     PersistPartition,
     ProcessByKey,
     QueryState,
-    Windows,
 )
 from sunshower.trident.states.factories import (
     Assignment,
@@ -136,7 +137,7 @@ class StoredState:
             return "totals"
         if isinstance(self.operator, PersistPartition):
             return "updater"
-        if isinstance(self.operator, Windows):
+        if isinstance(self.operator, Windows | CountedWindows):
             return "window"
         return getattr(self.operator, "word", type(self.operator).__name__.lower())
 
@@ -164,16 +165,22 @@ class StoredState:
                 for number in numbers:
                     self._learn(_PartReader(parts, number, parts.mark(number)))
                 for key, value in parts.items(numbers, read, written_after=self._expired_at()):
-                    if not isinstance(self.operator, Windows):
+                    if not isinstance(self.operator, Windows | CountedWindows):
                         yield key, value
-                    elif type(key) is tuple and len(key) > 2:  # else it is how far a task is
+                    elif type(key) is tuple and self._is_content(key):
                         yield key[1:], value
+
+    def _is_content(self, key: tuple[Any, ...]) -> bool:
+        """Whether a key of windows of batches has the content of a pane, or the sessions of a
+        group; else it says how far a task is, or what it has emitted."""
+        has_sessions = isinstance(getattr(self.operator, "window", None), Sessions)
+        return key[0] == WINDOWS_KEY and len(key) > (1 if has_sessions else 2)
 
     def get(self, key: Key) -> Any:
         """The value of a key; None if there is none."""
         if not (numbers := self._numbers()):
             return None
-        if isinstance(self.operator, Windows):
+        if isinstance(self.operator, Windows | CountedWindows):
             key = (WINDOWS_KEY, *key) if type(key) is tuple else (WINDOWS_KEY, key)
         with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
             present: list[int] | None = None

@@ -583,5 +583,7 @@ def test_a_time_without_a_zone_ends_the_topology_and_names_its_spout() -> None:
     rows = [Dated("a", naive.replace(tzinfo=UTC)), Dated("a", naive)]
     stream = batches(topology, "in", FixedBatchSpout(rows, 1, type=Dated), store=InMemory())
     windowed([stream], tumbling(seconds=10, field="at"))
-    with pytest.raises(TopologyFailed, match=r"field 'at' of spout 'in' is .* has no time zone"):
+    with pytest.raises(
+        TopologyFailed, match=r"field 'at' of a row of spout 'in' is .* no time zone"
+    ):
         run(topology)

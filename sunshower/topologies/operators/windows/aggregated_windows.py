@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from math import inf
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from sunshower.clock import Clock
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import (
@@ -34,6 +35,7 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeReader,
     as_float,
+    highest,
     is_before,
     length_of,
     lowest,
@@ -351,6 +353,17 @@ def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
 # ---- aggregated windows --------------------------------------------------------------------------
 
 
+class BatchRows(NamedTuple):
+    """What windows make of a batch of an exactly-once stream, as rows."""
+
+    time: Time  # up to where windows have ended
+    late: Sequence[Sequence[Any]]  # what came too late
+    late_count: int  # of how many records
+    ended: Sequence[Sequence[Any]]
+    opened: Sequence[Sequence[Any]]  # of windows that the end of all sources has ended
+    early: Sequence[Sequence[Any]]
+
+
 class AggregatedWindows(WindowOperator, Generic[W]):
     """Its rows are (fields of the group, the window, what the aggregators emit). Those of windows
     with several results have their kind and their number behind the window."""
@@ -360,6 +373,8 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     allowed: Time = 0  # after its end and `late`, the time in which a record updates a window
     emits_updates = False  # whether something reads its results as updates, see updates.py
     _early_s = 0.0  # when early results are due next
+    in_batches = False  # whether its stream is exactly once: see run_batch
+    place_word = ""  # begins the keys of the contents in the store
 
     def __init__(
         self,
@@ -420,11 +435,16 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         ]
 
     def early(self) -> list[Sequence[Any]]:
-        now = self.clock.now()
-        if now < self._early_s or not self.has_changed:
-            return []
-        self._early_s = now + self._every_s
-        return self._committed(self.changed)
+        return self._committed(self._due_early) if self.is_early_due else []
+
+    @property
+    def is_early_due(self) -> bool:
+        """Whether it is time for early results."""
+        return self.clock.now() >= self._early_s and self.has_changed
+
+    def _due_early(self) -> list[Sequence[Any]]:
+        self._early_s = self.clock.now() + self._every_s
+        return self.changed()
 
     @property
     def has_changed(self) -> bool:
@@ -441,6 +461,66 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         opened = [row[: width + 1] for row in ended if is_before(complete, row[width])]
         if self.store.is_stored and opened:
             log_ended(self.store.shape[0], self.store.name, len(set(map(key_of, opened))))
+
+    # ---- exactly-once batches --------------------------------------------------------------------
+
+    def use_in_batches(self, word: str) -> None:
+        """Let a stream of batches use it: `word` begins the keys in its store."""
+        self.in_batches, self.place_word = True, word
+
+    def open_in_batches(self, clock: Clock) -> None:
+        """Begin without entries. `clock` has the time of the batch."""
+        self.clock, self._time = clock, -inf
+        self._early_s = clock.now() + self._every_s
+        self.forget()
+
+    def continue_at(self, time: Time) -> None:
+        """Windows have ended up to `time`, as the store says."""
+        self._time = time
+
+    def run_batch(
+        self, rows: Sequence[Any], attempt: Attempt, time: Time, newest: Time, *, ends_all: bool
+    ) -> BatchRows:
+        """Add the rows of a batch, and end windows up to `time`, or all. The caller writes the
+        store. `newest`: as `last_ended`."""
+        self._late_now.clear()
+        late = list(self.add(rows, attempt))
+        ended, opened = self.end(self._time, time), list[Sequence[Any]]()
+        if ends_all:
+            opened = self.end(time, inf)
+            time = highest([time, self.last_ended(opened, newest)])
+        self._time = time
+        self.drop(time)
+        early = self._due_early() if self.is_early_due else []
+        count = sum(records for records, _ in self._late_now)
+        by = highest([self.late_records.by, *(by for _, by in self._late_now)])
+        self.late_records.by = as_float(by)
+        return BatchRows(time, late, count, ended, opened, early)
+
+    def groups_of(self, rows: Sequence[Any]) -> Iterable[Any]:
+        """The groups of rows as they come to it."""
+        if self.contents.combines:
+            return keys_of_partial(self.width, rows)
+        return group_keys(self.contents.schema, self.by, rows)
+
+    @property
+    def next_change(self) -> Time:
+        """Without records nothing changes before this time; -inf: it may at any."""
+        return -inf
+
+    def now(self) -> Time:
+        """Up to where windows of the clock have ended."""
+        raise NotImplementedError
+
+    def add_stored(self, contents: Mapping[PanePlace, Content]) -> None:
+        """Add the contents of panes that an earlier release has stored elsewhere."""
+        raise NotImplementedError
+
+    def note_behind(self, group: Any, time: Time) -> None:
+        """Windows of a group have ended only up to `time`, before those of the others."""
+        raise NotImplementedError
+
+    # ---- what a kind of windows defines ----------------------------------------------------------
 
     def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
         """Which parts of a window have rows of these event times."""
@@ -548,6 +628,8 @@ class CombinePanes(AggregatorOperator):
     """Emits this task's part of panes of event time: rows (fields of the group, pane, number of
     records, values)."""
 
+    by_row = True  # the parts differ, but not what they are combined to behind it
+
     def __init__(
         self,
         schema: Schema,
@@ -598,6 +680,7 @@ class PaneWindows(AggregatedWindows[Window]):
     """Windows of time, each called by its end."""
 
     _shift: float | None = None  # of the clock, once it is read
+    place_word = _PANE
     reads_ends = False  # whether its event times are ends of other windows
 
     def __init__(
@@ -612,7 +695,8 @@ class PaneWindows(AggregatedWindows[Window]):
         self.panes = window.divided()
 
     def forget(self) -> None:
-        self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)
+        waits = self.reads_ends and not self.in_batches  # a batch has all that end at its time
+        self._open = TimePanes(self.place_word, self.contents, self.window, reads_ends=waits)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
         self._changed: dict[PanePlace, None] = {}  # since their last early result: group, last pane
         if self.has_notes:
@@ -636,7 +720,24 @@ class PaneWindows(AggregatedWindows[Window]):
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
             return reached.time(self.late, keep=self.keeps_open)
-        return inf if reached.has_ended and not self.keeps_open else self._now()
+        return inf if reached.has_ended and not self.keeps_open else self.now()
+
+    @property
+    def next_change(self) -> Time:
+        ended = self._open.last_ended(self._time)
+        if self.has_notes or ended in (inf, -inf):
+            return -inf
+        if self.reader is not None:  # from then on, rows of a further pane are late
+            return self.panes.start(int(ended) + 2)
+        first = min(self._open.groups, default=None)
+        return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
+
+    def add_stored(self, contents: Mapping[PanePlace, Content]) -> None:
+        self._open.add(self.store, contents)
+        self._open.note(contents)
+
+    def note_behind(self, group: Any, time: Time) -> None:
+        self._behind[group] = time
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
@@ -806,9 +907,9 @@ class PaneWindows(AggregatedWindows[Window]):
         return panes_of(self.panes, times, are_ends=self.reads_ends)
 
     def place_now(self) -> int:
-        return self.panes.of_time(self._now())
+        return self.panes.of_time(self.now())
 
-    def _now(self) -> float:
+    def now(self) -> float:
         """Unix time, shifted if the clock is behind that of a former life; it never goes back."""
         if self._shift is None:
             first = max(self._open.groups, default=None)

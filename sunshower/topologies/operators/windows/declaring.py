@@ -31,7 +31,7 @@ from sunshower.topologies.operators.stages import (
     grouped_stage,
     location,
 )
-from sunshower.topologies.operators.states import Spread
+from sunshower.topologies.operators.states import Spread, StateFactory
 from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.updates import (
     INSTEAD_OF_WINDOW,
@@ -73,20 +73,40 @@ def windows_of(
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
     name = settings.get("name")
-    schema, name = stream.schema, "windows" if name is None else name
+    name = "windows" if name is None else name
     where = location(stream, by, "window")
-    if not isinstance(window, AnyWindow):
-        raise TopologyError(
-            f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
-        )
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
-    if window.field is not None:
-        schema.check_field(window.field, where)
-    if window.at_end == "keep" and settings.get("state") is None:
+    if isinstance(window, AnyWindow) and window.at_end == "keep" and settings.get("state") is None:
         raise TopologyError(
             f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
             'give state=SqliteState("windows.db"), or leave out at_end='
         )
+    given, out = window_schema(window, aggregators, stream.schema, by, fields, where)
+    check_one_task(by, settings.get("parallelism", 1), where)
+    are_ends = window.field is not None and end_field(stream, window.field)
+    operator = window_operator(
+        window, given, stream.schema, by, out, settings.get("state"), name, where, are_ends=are_ends
+    )
+    combined = combiner_of(operator, given, are_ends=are_ends)
+    rows = grouped_stage(stream, by, name, settings, where, combined=combined)
+    return let_replace(rows.stage.end_by(window.time, operator, out), operator)
+
+
+def window_schema(
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    schema: Schema,
+    by: Sequence[str],
+    fields: Columns | None,
+    where: str,
+) -> tuple[Sequence[AnyAggregator], Schema]:
+    """The aggregators of a window, and the schema of its results. Raises TopologyError."""
+    if not isinstance(window, AnyWindow):
+        raise TopologyError(
+            f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
+        )
+    if window.field is not None:
+        schema.check_field(window.field, where)
     more = {"window": type_of_end(window, schema, where)}
     if window.repeated is not None:
         more |= RESULT_FIELDS
@@ -95,29 +115,46 @@ def windows_of(
         _check_removals(out, len(by) + len(more), where)
     if isinstance(window, Window) and window.until is not None:
         check_choice(window.until, out, f"{where}: until")
-    check_one_task(by, settings.get("parallelism", 1), where)
+    return given, out
+
+
+def window_operator(
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    schema: Schema,
+    by: Sequence[str],
+    out: Schema,
+    state: StateFactory | None,
+    name: str,
+    where: str,
+    *,
+    are_ends: bool,
+) -> AggregatedWindows[Any]:
+    """What keeps the windows of rows of `schema`. `are_ends`: their times are ends of windows."""
     store = KeyedStore(
-        settings.get("state"),
+        state,
         name,
         where,
         {*schema.classes, *out.classes},
         spread=Spread.BY_GROUP,
         has_panes=isinstance(window, Window) and not window.by_count,
     )
-    contents = PaneValues(schema, given)
-    are_ends = window.field is not None and end_field(stream, window.field)
+    contents = PaneValues(schema, aggregators)
     if isinstance(window, Sessions):
-        operator: AggregatedWindows[Any] = SessionWindows(store, window, contents, by, out)
-    else:
-        kind = CountWindows if window.by_count else PaneWindows
-        operator = kind(store, window, contents, by, out)
-        if are_ends and isinstance(operator, PaneWindows):
-            operator.reads_ends = True
-    combined = _combiner(window, schema, by, given, are_ends) if contents.combines else None
-    rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    ended = rows.stage.end_by(window.time, operator, out)
-    if window.repeated is not None:  # as of running totals: each result replaces the one before
-        ended.lineage = replace(totals_lineage(out.fields[: len(by) + 1]), of=WINDOW_RESULTS)
+        return SessionWindows(store, window, contents, by, out)
+    kind = CountWindows if window.by_count else PaneWindows
+    operator = kind(store, window, contents, by, out)
+    if are_ends and isinstance(operator, PaneWindows):
+        operator.reads_ends = True
+    return operator
+
+
+def let_replace(ended: StageRows[Any], operator: AggregatedWindows[Any]) -> StageRows[Any]:
+    """The rows of windows: those with several results are as running totals, where each replaces
+    the one before."""
+    if operator.window.repeated is not None:
+        lineage = totals_lineage(operator.out.fields[: operator.width + 1])
+        ended.lineage = replace(lineage, of=WINDOW_RESULTS)
         ended.on_updates = operator.let_update
     return ended
 
@@ -135,22 +172,21 @@ def _check_removals(out: Schema, first: int, where: str) -> None:
             )
 
 
-def _combiner(
-    window: AnyWindow,
-    schema: Schema,
-    by: Sequence[str],
-    aggregators: Sequence[AnyAggregator],
-    are_ends: bool,
+def combiner_of(
+    operator: AggregatedWindows[Any], aggregators: Sequence[AnyAggregator], *, are_ends: bool
 ) -> tuple[Operator, Schema] | None:
-    """What combines rows before they travel to the window, and the schema of its rows; None: the
+    """What combines rows before they travel to their windows, and the schema of its rows; None: the
     rows travel as they are."""
+    window, by, schema = operator.window, operator.by, operator.contents.schema
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
+    if not operator.contents.combines:
+        return None
     if window.time is not None:
         panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
         combine = CombinePanes(schema, by, aggregators, reader, panes, are_ends=are_ends)
         return combine, Schema((*by, "pane-0", "records-0", *values))
-    if isinstance(window, Window) and window.by_count:
+    if window.by_count:
         return None
     return Combine(schema, by, aggregators), Schema((*by, *values))
 

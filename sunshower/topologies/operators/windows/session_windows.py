@@ -39,7 +39,6 @@ from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.topologies.operators.windows.window_operator import DueTimes
 
-_SESSIONS = "sessions"
 Session: TypeAlias = list[Any]  # the times of its first and its last row, and its content
 
 
@@ -58,15 +57,15 @@ class _Growing:
             return cls(dict(stored[PARTS]), [])
         return cls({}, [stored])
 
-    def keys(self, group: Any) -> list[tuple[Any, ...]]:
+    def keys(self, word: str, group: Any) -> list[tuple[Any, ...]]:
         every = self.parts.items()
-        return [
-            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
-        ]
+        return [(word, group, number, part) for number, count in every for part in range(count)]
 
 
 class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
+
+    place_word = "sessions"
 
     @cached_property
     def _gap(self) -> Time:
@@ -101,7 +100,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
-        self.store.fetch({(_SESSIONS, group): None for group, _ in parts})
+        self.store.fetch({(self.place_word, group): None for group, _ in parts})
         changed: dict[Any, list[Session]] = {}
         before: dict[Any, list[Session]] = {}
         closed = minus(self._time, self.allowed)
@@ -166,7 +165,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         ]
 
     def _stored(self, group: Any) -> list[Session]:
-        sessions: list[Session] = self.store.get((_SESSIONS, group)) or []
+        sessions: list[Session] = self.store.get((self.place_word, group)) or []
         if not self.contents.grows:
             return sessions
         return [[first, last, _Growing.of(content)] for first, last, content in sessions]
@@ -180,17 +179,17 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     number = next(reversed(each.parts)) if each.parts else next(unused)
                     part = each.parts.get(number, 0)
                     content = self.contents.merged_all(each.new)
-                    self.store.put((_SESSIONS, group, number, part), content)
+                    self.store.put((self.place_word, group, number, part), content)
                     each.parts[number] = part + 1
             sessions = [
                 [first, last, {PARTS: [[*pair] for pair in content.parts.items()]}]
                 for first, last, content in sessions
             ]
-        self.store.put((_SESSIONS, group), sessions)
+        self.store.put((self.place_word, group), sessions)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups = [group for _, group in self._ends.due(time)]
-        self.store.fetch((_SESSIONS, group) for group in groups)
+        self.store.fetch((self.place_word, group) for group in groups)
         rows = self._removals() if self.is_repeated else []
         for group in groups:
             left = []
@@ -213,7 +212,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         if sessions:
             self._put(group, sessions)
         else:
-            self.store.remove((_SESSIONS, group))
+            self.store.remove((self.place_word, group))
 
     def _removals(self) -> list[Sequence[Any]]:
         """The rows that take back the results of sessions that have become others."""
@@ -260,7 +259,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def changed(self) -> list[Sequence[Any]]:
         changed, self._changed = self._changed, {}
-        self.store.fetch((_SESSIONS, group) for group, _ in changed.values())
+        self.store.fetch((self.place_word, group) for group, _ in changed.values())
         rows: list[Sequence[Any]] = []
         for group, end in changed.values():
             for session in self._stored(group):
@@ -274,7 +273,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         """The content of a session; its parts are removed if it has ended."""
         if not self.contents.grows:
             return content  # type: ignore[no-any-return]
-        keys = content.keys(group)
+        keys = content.keys(self.place_word, group)
         self.store.fetch(keys)
         contents = [*map(self.store.get, keys), *content.new]
         for key in keys if removes else ():

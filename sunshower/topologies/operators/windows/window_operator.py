@@ -390,10 +390,11 @@ class WindowOperator(Gathering):
         self.drop(time)
         return due[brought:]
 
-    def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
+    def last_ended(self, ended: Sequence[Sequence[Any]], newest: Time | None = None) -> Time:
         """Up to where windows have ended at the end of all sources. Windows that only have times
-        too far ahead of the clock do not count: otherwise all records of the next run were late."""
-        last, newest = self.last_time(ended), self._reached.newest
+        too far ahead of the clock do not count: otherwise all records of the next run were late.
+        `newest`: the highest time that is not; inf: none is; None: as watermarks have said."""
+        last, newest = self.last_time(ended), self._reached.newest if newest is None else newest
         if newest == inf or last == -inf:
             return last
         return lowest([last, newest if newest == -inf else self.end_of(newest)])
