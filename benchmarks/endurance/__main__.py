@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
-NAMES = ("chaos", "slow", "poison")
+NAMES = ("chaos", "slow", "poison", "programs")
 LONG = ("load",)  # half an hour: only by its name
 RATE = 20_000  # tuples a second in the experiment chaos
 _PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy it was
@@ -26,7 +26,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
-        description="Run topologies with kills, a slow bolt, poison tuples, and other loads.",
+        description="Run topologies with kills, a slow bolt, poison tuples, and other loads; and "
+        "twelve programs over event time, each for a quarter of --seconds.",
     )
     parser.add_argument(
         "what", nargs="*", choices=[[], *NAMES, *LONG], metavar="|".join(NAMES + LONG)
@@ -91,10 +92,11 @@ def main() -> int:
 def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     """Run the selected experiments in sequence, on one Ray."""
     from benchmarks import start_signal
-    from benchmarks.endurance import kills, load, row_files, topologies
+    from benchmarks.endurance import kills, load, programs, row_files, topologies
     from benchmarks.endurance.chaos import run_chaos
     from benchmarks.endurance.slow import run_slow
     from benchmarks.endurance.targets import LAYOUTS
+    from benchmarks.simulated import stage_chains
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.output import worker_output
     from sunshower.actors.shipping import ship
@@ -104,7 +106,7 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
         from benchmarks.endurance.soak import run_soak
 
         return {"soak": run_soak(options.hours * 3600, options.seed, log)}
-    ship([start_signal, row_files, kills, topologies, load])
+    ship([start_signal, row_files, kills, topologies, load, programs, stage_chains])
     figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
@@ -124,6 +126,9 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
             from benchmarks.endurance.poison import run_poison
 
             figures["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
+        if "programs" in options.what:
+            parameters = (folder / "programs", options.seconds / 4, options.seed, log)
+            figures["programs"] = programs.run_programs(cluster, *parameters)
         if "load" in options.what:
             figures["load"] = load.run_load(cluster, folder / "load", log)
     return figures

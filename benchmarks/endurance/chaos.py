@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
-from benchmarks.endurance.kills import draw_victims, kill_victim, victims
+from benchmarks.endurance.deliveries import DeliveryTimes, by_kind, causes
+from benchmarks.endurance.kills import EVERY_S, kill_repeatedly, wait_for_end
 from benchmarks.endurance.row_files import read_rows
 from benchmarks.endurance.topologies import chaos_topology
-from benchmarks.measure import BenchmarkError, Log
+from benchmarks.measure import Log
 from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
-from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
 
-EVERY_S = 2.0
-_JITTER_S = 0.25  # otherwise all kills might be between two bursts of the source
 RECOVERY_MAX_S = 60.0  # after the end of the schedule; a run that takes longer has failed
 
 
@@ -41,8 +38,8 @@ def run_chaos(
     run = cluster.submit(chaos_topology(signal, folder, rate, total).graph(), layout)
     try:
         signal.send()
-        kills = _kill_repeatedly(run, seconds, kinds, np.random.default_rng(seed), log)
-        _wait_for_end(run, time.monotonic() + EVERY_S + RECOVERY_MAX_S)
+        kills = kill_repeatedly(run, seconds, kinds, np.random.default_rng(seed), log)
+        wait_for_end(run, time.monotonic() + EVERY_S + RECOVERY_MAX_S)
         snapshot = run.snapshot()
     finally:
         run.stop()
@@ -71,29 +68,3 @@ def run_chaos(
             for effect in effects
         ],
     }
-
-
-def _kill_repeatedly(
-    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, log: Log
-) -> list[Kill]:
-    """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
-    delayed, but never closer together."""
-    begun_s = time.monotonic()
-    kills: list[Kill] = []
-    due_s = begun_s
-    for victim in draw_victims(victims(run.plan, kinds), generator):
-        due_s = max(due_s + EVERY_S, time.monotonic())
-        if due_s >= begun_s + seconds:
-            break
-        at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
-        time.sleep(max(at_s - time.monotonic(), 0))
-        kills.append(kill_victim(run, victim, log))
-    time.sleep(max(begun_s + seconds - time.monotonic(), 0))
-    return kills
-
-
-def _wait_for_end(run: RayRun, end_s: float) -> None:
-    while not run.finished():
-        if time.monotonic() >= end_s:
-            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
-        time.sleep(0.1)

@@ -13,13 +13,15 @@ import numpy as np
 import ray
 
 from benchmarks.endurance.deliveries import Kill
-from benchmarks.measure import Log
+from benchmarks.measure import BenchmarkError, Log
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import ACKER, Layout, Plan
 
 KINDS = ("bolt", "spout", "acker", "worker", "master")
+EVERY_S = 2.0
+_JITTER_S = 0.25  # otherwise all kills might be between two bursts of the source
 _PATIENCE_S = 20.0  # for an actor that is starting
 _POLL_S = 0.1  # not more often, to keep the load of the master low
 
@@ -55,6 +57,32 @@ def draw_victims(victims: Sequence[Victim], generator: np.random.Generator) -> I
         for kind in generator.permutation(kinds).tolist():
             of_kind = [victim for victim in victims if victim.kind == kind]
             yield of_kind[int(generator.integers(len(of_kind)))]
+
+
+def kill_repeatedly(
+    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, log: Log
+) -> list[Kill]:
+    """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
+    delayed, but never closer together."""
+    begun_s = time.monotonic()
+    kills: list[Kill] = []
+    due_s = begun_s
+    for victim in draw_victims(victims(run.plan, kinds), generator):
+        due_s = max(due_s + EVERY_S, time.monotonic())
+        if due_s >= begun_s + seconds:
+            break
+        at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
+        time.sleep(max(at_s - time.monotonic(), 0))
+        kills.append(kill_victim(run, victim, log))
+    time.sleep(max(begun_s + seconds - time.monotonic(), 0))
+    return kills
+
+
+def wait_for_end(run: RayRun, end_s: float) -> None:
+    while not run.finished():
+        if time.monotonic() >= end_s:
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
+        time.sleep(0.1)
 
 
 def kill_victim(run: RayRun, victim: Victim, log: Log) -> Kill:

@@ -27,6 +27,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
         yield _slow(report["slow"])
     if "poison" in report:
         yield _poison(report["poison"])
+    if "programs" in report:
+        yield _programs(report["programs"])
     if "load" in report:
         yield _load(report["load"])
     if "soak" in report:
@@ -73,6 +75,17 @@ def _poison(run: Mapping[str, Any]) -> Table:
         table.add_column(f"{number}", justify="right")
     for name in ("clean", "poisoned"):
         table.add_row(name, *(f"{rate:,}" for rate in run[name]))
+    return table
+
+
+def _programs(run: Mapping[str, Any]) -> Table:
+    title = "Programs over event time; others: rows that a plain program does not have"
+    table = Table("program", "stages", title=title, title_justify="left")
+    for name in ("kills", "rows", "missing", "others"):
+        table.add_column(name, justify="right")
+    for row in run["each"]:
+        figures = (row["kills"], row["rows"], row["missing"], row["other"])
+        table.add_row(row["name"], row["stages"], *(f"{figure:,}" for figure in figures))
     return table
 
 

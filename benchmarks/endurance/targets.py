@@ -29,6 +29,7 @@ TARGETS = (
     Target("slow/of_bound", at_most=1),
     Target("poison/wrong", at_most=0),
     Target("poison/rate", at_least=0.95),
+    Target("programs/missing", at_most=0),
     Target("load/lost", at_most=0),
     Target("load/decided_s", at_most=60),
     Target("load/lag_s", at_most=10),
@@ -52,7 +53,7 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
         figures |= {f"chaos/{layout}/{n}": run[n] for n in _COUNTS}
         for name in ("median_s", "worst_s"):
             figures[f"chaos/{layout}/{name}"] = worst(run["victims"], name)
-    for part in ("slow", "poison", "load", "soak"):
+    for part in ("slow", "poison", "programs", "load", "soak"):
         figures |= {f"{part}/{name}": value for name, value in report.get(part, {}).items()}
     return figures
 

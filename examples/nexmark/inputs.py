@@ -1,9 +1,11 @@
-"""The streams that the queries read: persons, auctions and bids."""
+"""The streams that the queries read: persons, auctions and bids. Each is declared by its first
+reader."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
@@ -18,22 +20,26 @@ class Inputs:
     """What a query reads, and the settings of its keyed operators."""
 
     topology: Topology
-    persons: Stream[Person]
-    auctions: Stream[Auction]
-    bids: Stream[Bid]
+    events: Stream[Event]
     keyed: dict[str, Any]
     folder: str = "nexmark-bids"  # of files
+
+    @cached_property
+    def persons(self) -> Stream[Person]:
+        return self.events.flat_map(persons)
+
+    @cached_property
+    def auctions(self) -> Stream[Auction]:
+        return self.events.flat_map(auctions)
+
+    @cached_property
+    def bids(self) -> Stream[Bid]:
+        return self.events.flat_map(bids)
 
 
 def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:
     """The three streams of `events`, and the tasks and the state of each keyed operator."""
-    return Inputs(
-        topology,
-        events.flat_map(persons),
-        events.flat_map(auctions),
-        events.flat_map(bids),
-        {"parallelism": tasks, "state": state},
-    )
+    return Inputs(topology, events, {"parallelism": tasks, "state": state})
 
 
 def persons(event: Event) -> Iterator[Person]:

@@ -5,35 +5,35 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
+from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, Instance, Values, checked
-from sunshower.arrow.record_columns import PARQUET, RecordColumns
+from sunshower.connectors.file_formats import (
+    JsonLinesWriter,
+    Misread,
+    ObjectRecord,
+    ParquetWriter,
+    RecordReaders,
+    suffix_of,
+)
 from sunshower.errors import (
     ConfigError,
     IncompleteBatch,
-    RecordMismatch,
     SourceError,
     StateMismatch,
     StoreForbidden,
     StoreUnreachable,
-    Unserialisable,
-    user_errors,
 )
-from sunshower.field_types import hints_of, is_record, record_fields
+from sunshower.field_types import record_fields
 from sunshower.outages import is_unavailable
-from sunshower.record_reader import json_reader, record_reader
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.records import Schema
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.sqlite import sync_path
-from sunshower.texts import clip, describe, message_of, utf8
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
@@ -48,336 +48,6 @@ _AWAY = (
     *("NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "SLOW_DOWN", "THROTTLING"),
     *("REQUEST_TIMEOUT", "REQUEST_TIME_TOO_SKEWED", "curlCode", "HTTP status 5"),
 )
-
-
-# ---- object formats ------------------------------------------------------------------------------
-
-_BOM = b"\xef\xbb\xbf"
-_NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
-_JSON_KEYS = (str, int, float, bool, NoneType)
-_SHOWN_BYTES = 200  # of a record in an error
-_ARROW_KEY = b"ARROW:schema"  # in the metadata of files that Arrow wrote: in Base64
-_SPARK_KEY = b"org.apache.spark.version"  # in the metadata of Spark's files
-
-
-class ObjectRecord(NamedTuple):
-    """A record of an object as it is stored: what `unreadable` of ObjectBatches gets."""
-
-    object: str  #: the name of the object, below the place
-    number: int  #: of the line, or of the row, from 1
-    value: Any  #: the line as bytes; of Parquet a `pyarrow.Table` with this row
-
-
-class Misread(NamedTuple):
-    """Takes the place of a record that cannot be read."""
-
-    record: ObjectRecord
-    reason: str
-
-
-# ---- reading ------------------------------------------------------------------------------------
-
-
-def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[Any]:
-    """The records of JSON lines in UTF-8, with or without a byte order mark. `read` makes a record
-    of a line, or a list of records."""
-    records: list[Any] = []
-    for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
-        if line.strip():
-            try:
-                record = read(line)
-                records += record if type(record) is list else [record]
-            except user_errors() as error:  # a record type may raise anything for wrong values
-                records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
-    return records
-
-
-def parquet_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[Any]:
-    """The records of a Parquet file. Raises ArrowException for data that are none."""
-    table, int96 = _tables(data)
-    records: list[Any] = []
-    for number, row in enumerate(_rows(table, int96)):
-        try:
-            if isinstance(row, Exception):
-                raise row
-            records.append(read(row))
-        except user_errors() as error:  # as above
-            stored = ObjectRecord(name, number + 1, table.slice(number, 1))
-            records.append(Misread(stored, message_of(error)))
-    return records
-
-
-def _tables(data: bytes) -> tuple[Any, Any]:
-    """The columns of a Parquet file; and those with times of the type INT96 again, as nanoseconds.
-
-    INT96 counts nanoseconds in 96 bits. As 64 bits they overflow in 2262, as microseconds the
-    nanoseconds are lost; the two are equal if neither has happened. Of Spark such a time is a
-    moment, in UTC; of others it has no zone. Raises ValueError for two columns of one name.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    source = pa.BufferReader(data)
-    file = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
-    names = file.schema_arrow.names
-    if double := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise ValueError(f"there are two columns {double[0]!r}")
-    leaves = [file.schema.column(place) for place in range(len(file.schema))]
-    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    int96_columns = [
-        name for name in names if any(path == name or path.startswith(f"{name}.") for path in paths)
-    ]
-    table = _with_types_in_maps(file.read(), file, int96_columns)
-    if not int96_columns:
-        return table, table.select([])
-    int96 = parquet.ParquetFile(pa.BufferReader(data)).read(columns=int96_columns)
-    if _SPARK_KEY in (file.metadata.metadata or {}):
-        int96 = _cast(int96, _as_moment)
-        for name in int96_columns:
-            place = names.index(name)
-            table = table.set_column(place, name, _cast(table.select([name]), _as_moment)[name])
-    return table, int96
-
-
-def _with_types_in_maps(table: Any, file: Any, int96_columns: Sequence[str]) -> Any:
-    """A table whose columns with maps have the types that Arrow wrote: pyarrow before 24 reads
-    durations in a map as numbers, and UUIDs as bytes."""
-    import pyarrow as pa
-
-    if (written := (file.metadata.metadata or {}).get(_ARROW_KEY)) is None:
-        return table
-    schema = pa.ipc.read_schema(pa.BufferReader(b64decode(written)))
-    for place, field in enumerate(table.schema):
-        if field.name in int96_columns or not _with_dictionaries(field.type):
-            continue
-        kind = schema.field(field.name).type if field.name in schema.names else field.type
-        if kind != field.type:
-            try:
-                table = table.set_column(place, field.name, table[field.name].cast(kind))
-            except pa.ArrowException:  # for example a dictionary in a map: its values are the same
-                continue
-    return table
-
-
-def _rows(table: Any, int96: Any) -> Iterator[Mapping[str, Any] | Exception]:
-    """The rows as values of Python, or why a row has none: halves of the table are tried until it
-    is found."""
-    import pyarrow as pa
-
-    try:
-        yield from _plain(table, int96)
-    except Exception as error:  # of zones that are unknown, years after 9999, keys that are lists
-        if table.num_rows <= 1:
-            yield from [_column_error(table, int96, error)] * table.num_rows
-            return
-        middle = table.num_rows // 2
-        # Not slices: a cast of a slice checks the values outside of it, too.
-        for part in (range(middle), range(middle, table.num_rows)):
-            places = pa.array(part)
-            yield from _rows(table.take(places), int96.take(places) if int96.num_columns else int96)
-
-
-def _plain(table: Any, int96: Any) -> list[dict[str, Any]]:
-    """The rows as values of Python. Times are exact in microseconds; maps are dictionaries, with
-    each key once. Raises what pyarrow raises for a value that is not exact, or not of Python."""
-    for column in int96.schema:
-        micros = table[column.name].cast(column.type, safe=False)
-        if not micros.equals(int96[column.name]):
-            raise ValueError("it has nanoseconds, which would be lost")
-    plain = _cast(table, _as_plain)
-    rows: list[dict[str, Any]] = plain.to_pylist()
-    for column in plain.schema:
-        if convert := _with_dictionaries(column.type):
-            for row in rows:
-                row[column.name] = convert(row[column.name])
-    return rows
-
-
-def _with_dictionaries(kind: Any) -> Callable[[Any], Any] | None:
-    """A function that makes a dictionary of each map in a value of a type; None: it has no maps.
-    pyarrow before 20 does not make them."""
-    from pyarrow import types
-
-    if types.is_map(kind):
-        key, item = (_with_dictionaries(part) or _same for part in (kind.key_type, kind.item_type))
-        return lambda pairs: (
-            None if pairs is None else _dictionary([(key(k), item(v)) for k, v in pairs])
-        )
-    if types.is_struct(kind):
-        parts = {
-            field.name: convert for field in kind if (convert := _with_dictionaries(field.type))
-        }
-        if not parts:
-            return None
-        return lambda record: (
-            record and {name: parts.get(name, _same)(value) for name, value in record.items()}
-        )
-    if hasattr(kind, "value_field") and (element := _with_dictionaries(kind.value_type)):
-        return lambda values: values and [*map(element, values)]
-    return None
-
-
-def _dictionary(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The map of these pairs. Raises ValueError if a key is there twice, TypeError for a list."""
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
-        raise ValueError("a key is in its map twice")
-    return whole
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _column_error(table: Any, int96: Any, error: Exception) -> Exception:
-    """The error of a row, with the name of its column."""
-    for name in table.column_names:
-        try:
-            _plain(table.select([name]), int96.select([name] if name in int96.column_names else []))
-        except Exception as of_column:
-            return ValueError(f"{name}: {message_of(of_column)}")
-    return error
-
-
-def _cast(table: Any, change: Callable[[Any], Any]) -> Any:
-    """A table whose types without parts are changed. Raises ArrowException."""
-    import pyarrow as pa
-
-    columns = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = _changed(column.type, change)
-        columns[name] = column if kind == column.type else column.cast(kind)
-    return pa.table(columns)
-
-
-def _changed(kind: Any, change: Callable[[Any], Any]) -> Any:
-    import pyarrow as pa
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _changed(kind.value_type, change)
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_changed(field.type, change)) for field in kind])
-    if types.is_map(kind):
-        keys, items = kind.key_field, kind.item_field
-        keys, items = (part.with_type(_changed(part.type, change)) for part in (keys, items))
-        return (
-            kind
-            if (keys.type, items.type) == (kind.key_type, kind.item_type)
-            else pa.map_(keys, items)
-        )
-    if hasattr(kind, "value_field"):  # any kind of list
-        element = _changed(kind.value_type, change)
-        same = element == kind.value_type
-        return kind if same else pa.large_list(kind.value_field.with_type(element))
-    return change(kind)
-
-
-def _as_plain(kind: Any) -> Any:
-    """The type of the values that Python has: microseconds, and no half numbers."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", tz=kind.tz)
-    if types.is_time64(kind):
-        return pa.time64("us")
-    if types.is_duration(kind) and kind.unit == "ns":
-        return pa.duration("us")
-    return pa.float32() if types.is_float16(kind) else kind
-
-
-def _as_moment(kind: Any) -> Any:
-    import pyarrow as pa
-    from pyarrow import types
-
-    return pa.timestamp(kind.unit, tz="UTC") if types.is_timestamp(kind) else kind
-
-
-# ---- writing ------------------------------------------------------------------------------------
-
-
-class JsonLinesWriter:
-    """Encodes rows as JSON lines. Raises TopologyError for a type without field names, and
-    RecordMismatch for a field whose type JSON does not have."""
-
-    def __init__(self, schema: Schema, where: str) -> None:
-        parts = RecordParts(where)
-        parts.check(schema, [None])
-        for record_type in filter(is_record, schema.classes):
-            for field, annotation in hints_of(record_type).items():
-                _check_json(annotation, f"{where}: {record_type.__name__}.{field}")
-        self._named = parts.getter(None)
-
-    def encode(self, rows: Sequence[Any]) -> bytes:
-        """Rows of a batch. Raises Unserialisable, naming the record, for a value that JSON does not
-        have."""
-        lines = []
-        for row in rows:
-            try:
-                lines.append(json_text(self._named(row)))
-            except (TypeError, ValueError, RecursionError) as error:
-                raise _refused(row, error) from error
-        return utf8("".join(f"{line}\n" for line in lines))
-
-    def joined(self, parts: Sequence[bytes]) -> bytes:
-        return b"".join(parts)
-
-
-class ParquetWriter:
-    """Encodes rows as Parquet, with the columns that the annotations of their record type have.
-    Raises RecordMismatch for a field whose type has no column type."""
-
-    def __init__(self, schema: Schema, where: str) -> None:
-        self._columns = RecordColumns.of(schema.type, where, PARQUET)
-
-    def encode(self, rows: Sequence[Any]) -> Any:
-        """Rows of a batch, as a `pyarrow.Table`. Raises Unserialisable, naming the record, for a
-        value that its column cannot have."""
-        try:
-            return self._columns.table(rows)
-        except Unserialisable:
-            for row in rows:
-                try:
-                    self._columns.table([row])
-                except Unserialisable as error:
-                    raise _refused(row, error) from error
-            raise
-
-    def joined(self, parts: Sequence[Any]) -> bytes:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        buffer = pa.BufferOutputStream()
-        parquet.write_table(pa.concat_tables(parts), buffer)
-        data: bytes = buffer.getvalue().to_pybytes()
-        return data
-
-
-def _check_json(annotation: Any, path: str) -> None:
-    """Raise RecordMismatch for a type in an annotation that JSON does not have."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    kind = annotation.__supertype__ if isinstance(annotation, NewType) else origin or annotation
-    if origin is dict and args[0] not in (*_JSON_KEYS, Any) and not _is_text_or_number(args[0]):
-        raise RecordMismatch(f"{path} has keys that JSON does not have: use texts or numbers")
-    if isinstance(kind, type) and issubclass(kind, _NOT_IN_JSON):
-        raise RecordMismatch(
-            f"{path} is {kind.__name__}, which JSON does not have: make it a list or a text, or "
-            'give format="parquet" for bytes'
-        )
-    for inner in args if origin is not Literal else ():
-        _check_json(inner, path)
-
-
-def _is_text_or_number(kind: Any) -> bool:
-    """Whether it is an Enum such as IntEnum and StrEnum."""
-    return isinstance(kind, type) and issubclass(kind, str | int | float)
-
-
-def _refused(row: Any, error: Exception) -> Unserialisable:
-    return Unserialisable(
-        clip(f"{describe(row, _SHOWN_BYTES)} cannot be written: {message_of(error)}")
-    )
 
 
 # ---- object folder -------------------------------------------------------------------------------
@@ -584,7 +254,6 @@ class _Writer(Operator):
 
 _LIST_S = 2.0  # between two listings of the folder
 _DONE = -1  # instead of the next row: all of the object is read
-_JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
 _UNREADABLE = Instance((Callable, NoneType), "a function of an ObjectRecord and a reason")
 
 
@@ -598,15 +267,16 @@ class _Content(NamedTuple):
 
 
 class ObjectBatches(PartitionedSpout):
-    """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`)
-    and Parquet (`.parquet`), in the order of their names, read by `shares` tasks at most. `place`
-    is a URL that pyarrow opens, such as `s3://bucket/orders`, or the path of a folder.
+    """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`),
+    CSV (`.csv`, `.tsv`) and Parquet (`.parquet`), in the order of their names, read by `shares`
+    tasks at most. `place` is a URL that pyarrow opens, such as `s3://bucket/orders`, or the path of
+    a folder.
 
     `ends`: read the objects that exist at the declaration, and then end. `unreadable(record,
     reason)` makes a record of an `ObjectRecord` that cannot be read, or passes it over (None), and
     must always return the same; without it the batch fails. Transactional: a batch that is repeated
     is read again, or fails with IncompleteBatch if its objects were changed or removed. An object
-    that is not Parquet raises SourceError.
+    that is not Parquet, or CSV without a column of a field, raises SourceError.
     """
 
     @checked(place=PLACE, shares=COUNT, unreadable=_UNREADABLE)
@@ -627,7 +297,7 @@ class ObjectBatches(PartitionedSpout):
         self._shares, self._ends, self._unreadable = shares, ends, unreadable
         self._names: list[str] = self._list() if ends else []
         if ends and not self._names:
-            raise SourceError(f"ObjectBatches: {self._folder} has no .jsonl and no .parquet")
+            raise SourceError(f"ObjectBatches: {self._folder} has no .jsonl, .csv and .parquet")
         listed = "\0".join([str(self._folder), str(shares), *self._names])
         self._id = f"{zlib.crc32(listed.encode('utf-8', 'surrogateescape')):08x}"
 
@@ -636,7 +306,7 @@ class ObjectBatches(PartitionedSpout):
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
         self._served = ""  # the share that was read last
-        self._read, self._read_json = record_reader(self.emits), json_reader(self.emits)
+        self._readers = RecordReaders(self.emits)
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)
@@ -716,7 +386,7 @@ class ObjectBatches(PartitionedSpout):
         return next(of_share, None)
 
     def _list(self) -> list[str]:
-        return [name for name in self._folder.names() if name.endswith((*_JSON, *_PARQUET))]
+        return [name for name in self._folder.names() if suffix_of(name)]
 
     def _open_object(self, name: str, checksum: int) -> _Content:
         """The object of which rows were read before. Raises IncompleteBatch if it has changed."""
@@ -740,15 +410,10 @@ class ObjectBatches(PartitionedSpout):
 
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         """The records of an object, and a Misread for each that cannot be read."""
-        if not name.endswith(_PARQUET):
-            return json_records(name, data, self._read_json)
         try:
-            return parquet_records(name, data, self._read)
-        except Exception as error:  # of the library, for bytes that are no Parquet
-            raise SourceError(
-                f"{self._folder}/{name} cannot be read: {message_of(error)}; correct the object, "
-                "or remove it before it is read"
-            ) from error
+            return self._readers.records(name, data)
+        except SourceError as error:
+            raise SourceError(f"{self._folder}/{error}") from error
 
     def _emit(self, rows: Sequence[Any], room: Room, read_bytes: int = 0) -> None:
         """Emit records, and what `unreadable` makes of the others; without it, refuse these."""

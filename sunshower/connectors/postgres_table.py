@@ -11,10 +11,10 @@ from decimal import Decimal
 from enum import Enum
 from itertools import chain, groupby
 from math import isfinite
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
+from sunshower.arguments import NAME, NONE, PART, AnyOf, Each, Instance, checked
 from sunshower.errors import (
     ConfigError,
     StoreError,
@@ -30,8 +30,6 @@ from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import describe, message_of, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-
-Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 
 _SHOWN_BYTES = 200  # of a value, in errors
 _ROWS_MAX = 5_000  # of a transaction, which ends within ANSWER_WITHIN_S
@@ -87,20 +85,29 @@ _COLUMN = "the name of a column"
 _KEY = AnyOf((replace(NAME, instead=_COLUMN), Each(NAME, "a list of such names")))
 
 
+class _Row(NamedTuple):
+    """A record as a row."""
+
+    input: Tuple[Any]
+    values: list[Any]  # of all columns
+    removes: bool = False  # whether the row with its key is deleted
+
+
 class PostgresTable(Stateless, Bolt[Any, None]):
     """Writes each record as a row of `table`, or updates the row with the same key.
 
     `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column → a
     field's name, or a function of the record; by default each field has a column of its name.
     `version`: a column that grows with each change of a row; a record whose version is below that
-    of the stored row changes nothing. The rows of a batch of inputs are written in one transaction,
-    and acked after its commit; docs/CONNECTORS.md has what the database may refuse.
+    of the stored row changes nothing. `removed`: a field, or a function of the record; where it is
+    true, the row with the key is deleted. The rows of a batch of inputs are written in one
+    transaction, and acked after its commit; docs/CONNECTORS.md has what the database may refuse.
 
     Raises ConfigError when it is declared, StoreError and ConfigError when it starts: also if a
     column of the key may be NULL, because NULLs are not equal, and each replay would add a row.
     """
 
-    @checked(dsn=ADDRESS, table=_TABLE, key=_KEY)
+    @checked(dsn=ADDRESS, table=_TABLE, key=_KEY, removed=AnyOf((PART, NONE)))
     def __init__(
         self,
         dsn: str | Secret,
@@ -109,10 +116,11 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         key: str | Sequence[str],
         columns: Mapping[str, Part] | None = None,
         version: str | None = None,
+        removed: Part | None = None,
     ) -> None:
         self.dsn, self.table = address(dsn), table
         self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.version = version
+        self.version, self.removed = version, removed
         self._where = f"PostgresTable({table})"
         self._reader = RecordParts(self._where)
         if not self.key:
@@ -127,7 +135,8 @@ class PostgresTable(Stateless, Bolt[Any, None]):
     def check_input(self, schema: Schema) -> None:
         if self._parts is None:
             self._use_columns({name: name for name in schema.fields})
-        self._reader.check(schema, (self._parts or {}).values())
+        removed = () if self.removed is None else (self.removed,)
+        self._reader.check(schema, (*(self._parts or {}).values(), *removed))
 
     def prepare(self, context: Context) -> None:
         """Connect, and let the database check the statement. Raises StoreError, StoreUnreachable
@@ -136,23 +145,31 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             raise ConfigError(f"{self._where}: it has no columns; give columns={{…}}")
         self._clock = context.clock
         self._getters = [self._reader.getter(part) for part in self._parts.values()]
-        self._rows: list[Row] = []
+        self._removes = None if self.removed is None else self._reader.getter(self.removed)
+        self._rows: list[_Row] = []
         self._client = PostgresClient(self.dsn, f"table {self.table!r}", ANSWER_WITHIN_S)
         head, tail, table = self._statement()
         self._table = table
         nothing = ", ".join(["NULL"] * len(self._parts))
-        self._explain = f"EXPLAIN {head} ({nothing}) {tail}"
+        self._explain = [f"EXPLAIN {head} ({nothing}) {tail}"]
         with self._client.transaction() as db:
-            db.execute(self._explain)
+            db.execute(self._explain[0])
             columns = [_Column(*row) for row in db.execute(_TYPES, (table,)).fetchall()]
             types = {column.name: column for column in columns}
             (is_exact,) = db.execute(_IS_EXACT, {"table": table}).fetchone()
             self._check_key(db, table, [types[name] for name in self.key])
+            deletion = self._deletion(types)
+            if self._removes is not None:
+                self._explain.append(f"EXPLAIN {'NULL'.join(deletion)}")
+                db.execute(self._explain[1])
         self._columns = [types[name] for name in self._parts]
         self._plain = [_PLAIN.get(column.kind, _NOTHING) for column in self._columns]
         self._head, self._tail = (part.replace("%", "%%") for part in (head, tail))
         places = list(self._parts)
         self._key_places = [places.index(name) for name in self.key]
+        version = [] if self.version is None else [places.index(self.version)]
+        self._deleted_places = [*self._key_places, *version]
+        self._delete = "%s".join(part.replace("%", "%%") for part in deletion)
         # The type of the values whose order is the database's; None: there is no such type.
         self._key_types = [
             _ORDERED.get(column.kind) if is_exact and column.is_exact else None
@@ -185,7 +202,8 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         except StoreError as error:
             out.fail(tuple, error)
         else:
-            self._rows.append((tuple, row))
+            removes = self._removes is not None and bool(self._removes(tuple.record))
+            self._rows.append(_Row(tuple, row, removes))
 
     def _converted(self, column: _Column, value: Any) -> Any:
         if column.kind in _JSON_TYPES and not column.is_array:
@@ -223,17 +241,17 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                 raise
             raise StoreUnreachable(str(error)) from error
 
-    def _write_parts(self, parts: list[list[Row]]) -> None:
+    def _write_parts(self, parts: list[list[_Row]]) -> None:
         """Write lists of rows, from the last to the first, and remove those that are settled."""
         until_s = self._clock.now() + _APART_S
         while parts:
             part = parts[-1]
-            refusal = self._write([row for _, row in part])
+            refusal = self._write(part)
             if refusal is not None and len(part) > 1:
                 if self._clock.now() >= until_s:
                     late = f"not written in {_APART_S:g} s: other rows are refused ({refusal})"
-                    for tuple, _ in chain(*parts):
-                        self._collector.fail(tuple, StoreUnreachable(late))
+                    for row in chain(*parts):
+                        self._collector.fail(row.input, StoreUnreachable(late))
                     parts.clear()
                     return
                 half = len(part) // 2
@@ -243,7 +261,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             if refusal is None:
                 self._ack(part)
             else:
-                self._collector.fail(part[0][0], refusal)
+                self._collector.fail(part[0].input, refusal)
 
     def cleanup(self) -> None:
         self._client.close()
@@ -257,18 +275,18 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                 )
         self._parts = dict(columns)
 
-    def _sort(self, rows: list[Row]) -> None:
+    def _sort(self, rows: list[_Row]) -> None:
         """Sort rows by their keys, and those of one key as they came, so that two tasks that lock
         the same rows do not deadlock. Where only the database can compare the keys, the rows stay
         as they came, and one task at a time writes them."""
-        keys = [tuple([row[place] for place in self._key_places]) for _, row in rows]
+        keys = [tuple([row.values[place] for place in self._key_places]) for row in rows]
         columns = zip(self._key_types, zip(*keys, strict=True), strict=False)
         self._is_sorted = all({*map(type, values)} == {kind} for kind, values in columns)
         if self._is_sorted:
             order = sorted(range(len(rows)), key=keys.__getitem__)
             rows[:] = [rows[place] for place in order]
 
-    def _write(self, rows: list[list[Any]]) -> BaseException | None:
+    def _write(self, rows: list[_Row]) -> BaseException | None:
         """Write rows in one transaction. Returns the error if a row was refused: that of psycopg
         if it may be one of each row, so that the task may be in doubt. Raises StoreError for any
         other error."""
@@ -293,34 +311,47 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         return None
 
     def _is_accepted(self) -> bool:
-        """Whether the database accepts the statement without the values of rows."""
+        """Whether the database accepts the statements without the values of rows."""
         try:
             with self._client.transaction() as db:
-                db.execute(self._explain)
+                for statement in self._explain:
+                    db.execute(statement)
         except StoreError as error:
             if isinstance(error, StoreUnreachable):
                 raise
             return False
         return True
 
-    def _insert(self, rows: list[list[Any]], rows_max: int) -> None:
-        """Write rows in one transaction, up to `rows_max` with different keys in a statement."""
+    def _insert(self, rows: list[_Row], rows_max: int) -> None:
+        """Write and delete rows in one transaction, up to `rows_max` with different keys in a
+        statement."""
         rows_max = max(1, min(rows_max, _PARAMETERS_MAX // len(self._columns)))
         with self._client.transaction(TimeZone="UTC") as db:
             if not self._is_sorted:
                 db.execute(_ONE_WRITER, (self._table,))
-            for count, statements in groupby(self._statements(rows, rows_max), len):
-                values = ", ".join([f"({', '.join(['%s'] * len(self._columns))})"] * count)
-                sql = f"{self._head} {values} {self._tail}"
-                parameters = [[*chain.from_iterable(part)] for part in statements]
+            statements = groupby(self._statements(rows, rows_max), self._sql)
+            for sql, parts in statements:
+                parameters = [[*chain.from_iterable(map(self._parameters, part))] for part in parts]
                 db.cursor().executemany(sql.encode(), parameters)
 
-    def _statements(self, rows: list[list[Any]], rows_max: int) -> Iterator[list[list[Any]]]:
-        part: list[list[Any]] = []
+    def _sql(self, part: list[_Row]) -> str:
+        """The statement that writes, or deletes, the rows of a part."""
+        if part[0].removes:
+            return self._delete
+        values = ", ".join([f"({', '.join(['%s'] * len(self._columns))})"] * len(part))
+        return f"{self._head} {values} {self._tail}"
+
+    def _parameters(self, row: _Row) -> list[Any]:
+        values = row.values
+        return [values[place] for place in self._deleted_places] if row.removes else values
+
+    def _statements(self, rows: list[_Row], rows_max: int) -> Iterator[list[_Row]]:
+        part: list[_Row] = []
         last = None
         for row in rows:
-            key = [row[place] for place in self._key_places] if self._is_sorted else None
-            if len(part) == rows_max or (part and self._is_sorted and key == last):
+            key = [row.values[place] for place in self._key_places] if self._is_sorted else None
+            is_apart = bool(part) and (row.removes or part[-1].removes)
+            if len(part) == rows_max or is_apart or (part and self._is_sorted and key == last):
                 yield part
                 part = []
             part.append(row)
@@ -328,9 +359,23 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         if part:
             yield part
 
-    def _ack(self, rows: Iterable[Row]) -> None:
-        for tuple, _ in rows:
-            self._collector.ack(tuple)
+    def _ack(self, rows: Iterable[_Row]) -> None:
+        for row in rows:
+            self._collector.ack(row.input)
+
+    def _deletion(self, types: Mapping[str, _Column]) -> list[str]:
+        """The DELETE of a row: what is before, between and behind its key, and its version."""
+        where = [
+            f"stored.{_quoted(name)} {'=' if types[name].not_null else 'IS NOT DISTINCT FROM'} "
+            for name in self.key
+        ]
+        end = ""
+        if self.version is not None:
+            stored = f"stored.{_quoted(self.version)}"
+            where, end = [*where, f"({stored} IS NULL OR {stored} <= "], ")"
+        first, *others = where
+        head = f"DELETE FROM {self._table} AS stored WHERE {first}"  # noqa: S608  # names are quoted
+        return [head, *(f" AND {other}" for other in others), end]
 
     def _statement(self) -> tuple[str, str, str]:
         """The INSERT up to its values, its rest after them, and the name of the table."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sunshower.connectors.objects import Misread, json_records, parquet_records
+from sunshower.connectors.file_formats import Misread, json_records, parquet_records
 from sunshower.errors import ConfigError, user_errors
 from sunshower.field_types import record_fields
 from sunshower.json_values import hashable, text_of_key, values_of

@@ -4,7 +4,7 @@
 are stored, `consuming` reads, decodes and tracks messages, `partitions` lists partitions and
 commits offsets. `exactly_once/batch_spouts` does the same for batches. `producing` sends, `formats`
 decodes keys and values, `zookeeper` has the options of Storm's spout. Read `spout`, then
-`consuming/partition_reader`, `consuming/partition_progress` and `consuming/start_position`.
+`consuming/partition_reader`, `state/log_progress` and `consuming/start_position`.
 """
 
 from sunshower.installed import exports

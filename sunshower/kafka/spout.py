@@ -42,7 +42,6 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import (
     OFFSET_BITS,
     PartitionReader,
@@ -69,6 +68,7 @@ from sunshower.kafka.partitions.ports import (
     figures,
 )
 from sunshower.secret import protected
+from sunshower.state.log_progress import I64
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.operators.state_shapes import shape_of

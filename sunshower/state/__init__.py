@@ -3,7 +3,8 @@
 Read `tree` (the port of trees, and a tree in memory), then `sqlite_tree` and `zookeeper_tree`: they
 store the progress of batches and of groups. Then `backing` (the port of states), `sqlite`,
 `redis_backing`, `postgres_backing` and again `zookeeper_tree`. `results` writes results and offsets
-in one transaction. `zookeeper_client` has the settings of a connection.
+in one transaction. `log_progress` says what of a log is settled. `zookeeper_client` has the
+settings of a connection.
 
 Programs import the states themselves from here: they are declared in `sunshower/trident/states`.
 """

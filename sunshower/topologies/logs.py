@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 from sunshower.topologies.components import OnStream, Out_co, Spout
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Unreadable(NamedTuple):
-    """A position of the log without a record: it is unreadable, or was removed.
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A position of the source without a record: it is unreadable, or was removed. `records()` may
+    yield one, too, whose number is that of its place.
 
     It becomes a dead letter at once, with `record` in it, and is acked when that is processed.
     Without dead letters the topology halts; if `halts` is False, it is logged instead, and counts

@@ -58,9 +58,7 @@ class TextFiles(Spout[Line]):
         self, *patterns: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict"
     ) -> None:
         self.encoding, self.errors = encoding, errors
-        self.files = sorted({path for pattern in patterns for path in _matches(os.fspath(pattern))})
-        if not patterns:
-            raise SourceError('TextFiles() names no file; give paths or globs: "corpus/*.txt"')
+        self.files = files_of("TextFiles", patterns)
         try:
             codecs.lookup_error(errors)
             "".encode("utf-8" if encoding == "declared" else encoding)
@@ -93,6 +91,14 @@ class TextFiles(Spout[Line]):
                         f"{path}, byte {byte}: {error.reason} ({error.encoding}); give the file's "
                         'own encoding, or errors="replace" to read it all the same'
                     ) from None
+
+
+def files_of(where: str, patterns: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The absolute paths of all files that paths or globs name, in order. Raises SourceError, which
+    names the source `where`, for a glob without matches."""
+    if not patterns:
+        raise SourceError(f'{where}() names no file; give paths or globs: "folder/*"')
+    return sorted({path for pattern in patterns for path in matches(os.fspath(pattern), where)})
 
 
 def is_utf8(encoding: str) -> bool:
@@ -159,14 +165,15 @@ class Counter(Spout[Number]):
         return map(Number, count(first, step) if stop is None else range(first, stop, step))
 
 
-def _matches(pattern: str) -> list[str]:
-    """Return the absolute paths that `pattern` names: workers have other working directories."""
+def matches(pattern: str, where: str = "") -> list[str]:
+    """The absolute paths that `pattern` names: workers have other working directories. Raises
+    SourceError if there are none, and `where` names a source."""
     paths = [pattern]  # a name that exists is not a pattern, even with wildcards
     if not Path(pattern).exists():
         paths = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
-    if not paths:
+    if where and not paths:
         raise SourceError(
-            f"TextFiles: no file matches {pattern!r} in {Path.cwd()}; check the "
+            f"{where}: no file matches {pattern!r} in {Path.cwd()}; check the "
             "spelling, or give an absolute path"
         )
     return [os.path.abspath(path) for path in paths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -230,7 +231,7 @@ def test_files_of_several_schemas_are_read_by_the_annotations(tmp_path: Path) ->
 
 def test_an_object_that_is_no_parquet_or_has_a_column_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1.parquet").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"1\.parquet cannot be read: .* correct the object"):
+    with pytest.raises(SourceError, match=r"1\.parquet cannot be read: .* correct the file"):
         read(tmp_path, record(int))
     written(tmp_path, pa.Table.from_arrays([pa.array([1])] * 2, names=["v", "v"]))
     with pytest.raises(SourceError, match="two columns 'v'"):
@@ -379,3 +380,19 @@ def test_a_value_without_a_place_in_its_column_fails_its_batch_alone(
     copy(tmp_path / "all", rows, 1, skip=skip)
     assert read(tmp_path / "all", kind) == [(good,), (good,)]
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
+
+
+# ---- CSV and compression ------------------------------------------------------------------------
+
+
+def test_csv_and_compressed_objects_have_the_same_records(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("v;more\n1;x\n2;y\n")
+    (tmp_path / "2.csv.gz").write_bytes(gzip.compress(b"v\n3\n"))
+    (tmp_path / "3.jsonl.gz").write_bytes(gzip.compress(b'{"v": 4}\n'))
+    assert read(tmp_path, record(int)) == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_row_of_csv_that_cannot_be_read_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("v\n1\nx\n")
+    with pytest.raises(IncompleteBatch, match=r"1\.csv, line 3 cannot be read: Row\.v: 'x'"):
+        read(tmp_path, record(int))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ import pytest
 from psycopg import NotSupportedError, OperationalError
 from psycopg.errors import FeatureNotSupported, UndefinedTable
 
-from sunshower import Records, Retry, Topology
+from sunshower import Context, Records, Retry, Topology, count, sessions
 from sunshower.connectors import PostgresTable
 from sunshower.errors import ConfigError, RecordMismatch, StoreError, StoreUnreachable, UnknownField
 from sunshower.records import Schema
@@ -81,6 +82,109 @@ def test_an_older_version_changes_nothing(drive: Drive, dsn: str) -> None:
     driven.take(Sale(1, "third", 3.0))
     assert stored_rows(dsn) == [(1, "third", 3.0)]
     assert len(driven.out.acked) == 3
+
+
+def two(_: Sale) -> int:
+    return 2
+
+
+def is_removed(sale: Sale) -> bool:
+    return sale.item == "removed"
+
+
+def test_a_record_removes_the_row_of_its_key_unless_that_is_newer(drive: Drive, dsn: str) -> None:
+    driven = drive(new_table(dsn, version="price", removed=is_removed))
+    driven.take(*(Sale(number, "sold", 2.0) for number in range(4)))
+    driven.take(
+        Sale(0, "removed", 1.0),
+        Sale(1, "removed", 2.0),
+        Sale(2, "removed", 3.0),
+        Sale(2, "again", 4.0),
+        Sale(3, "new", 3.0),
+        Sale(3, "removed", 4.0),
+        Sale(9, "removed", 1.0),  # there is none
+    )
+    assert stored_rows(dsn) == [(0, "sold", 2.0), (2, "again", 4.0)]
+    assert len(driven.out.acked) == 11
+
+
+def test_rows_whose_keys_only_the_database_compares_are_removed_too(
+    drive: Drive, postgres: str
+) -> None:
+    execute(
+        postgres,
+        'CREATE TABLE words ("50%s" char(4) PRIMARY KEY, n int)',
+        "INSERT INTO words VALUES ('a', 1), ('b', 1), ('c', 1)",
+    )
+    columns = {"50%s": "item", "n": two}
+    table = PostgresTable(
+        postgres, "words", key="50%s", columns=columns, removed=lambda sale: sale.price < 0
+    )
+    table.check_input(Schema.of(Sale))
+    driven = drive(table)
+    driven.take(Sale(1, "a ", -1), Sale(2, "b", 1), Sale(3, "b  ", -1), Sale(4, "d", 1))
+    assert execute(postgres, "SELECT * FROM words ORDER BY 1") == [("c   ", 1), ("d   ", 2)]
+    execute(postgres, "DROP TABLE words")
+
+
+def test_a_table_that_takes_no_deletes_is_refused_at_the_start(drive: Drive, dsn: str) -> None:
+    with pytest.raises(UnknownField):
+        new_table(dsn, removed="gone")
+    execute(dsn, "CREATE ROLE keeper LOGIN", "GRANT SELECT, INSERT, UPDATE ON sales TO keeper")
+    keeper = re.sub("//[^@]*@", "//keeper@", dsn)
+    try:
+        drive(new_table(keeper))
+        with pytest.raises(StoreError, match="permission denied"):
+            drive(new_table(keeper, removed="item"))
+    finally:
+        execute(dsn, "DROP OWNED BY keeper", "DROP ROLE keeper")
+
+
+def test_the_table_of_early_results_ends_with_the_final_ones(dsn: str) -> None:
+    """Early results of sessions that have grown are taken back."""
+    execute(
+        dsn,
+        'CREATE TABLE visits (item text, "window" float8, number int, n int,'
+        ' PRIMARY KEY (item, "window"))',
+    )
+    topology = Topology("visits")
+    times = [sale._replace(item="ab"[sale.id % 2], price=float(sale.id)) for sale in sales(0, 200)]
+    spout = topology.spout("sales", Paced(times, type=Sale))
+    visits = spout.group_by("item").window(
+        sessions(gap=30, field="price", early=0.2),
+        count(),
+        fields=("item", "window", "kind", "number", "n"),
+    )
+    columns = {name: name for name in ("item", "window", "number", "n")}
+    table = PostgresTable(
+        dsn, "visits", key=["item", "window"], version="number", columns=columns, removed=is_taken
+    )
+    visits.fields("item", "window").bolt("table", table)
+    run(topology)
+    assert execute(dsn, 'SELECT item, "window", n FROM visits ORDER BY 1') == [
+        ("a", 228.0, 100),
+        ("b", 229.0, 100),
+    ]
+    execute(dsn, "DROP TABLE visits")
+
+
+class Paced(Records[Sale]):
+    """Its records, one each tenth of a second."""
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Any]:
+        begun_s = self.clock.now()
+        for number, sale in enumerate(super().records()):
+            while self.clock.now() < begun_s + number / 10:
+                yield None
+            yield sale
+
+
+def is_taken(visit: Any) -> bool:
+    return bool(visit[2] == "removed")
 
 
 def test_a_table_with_only_key_columns_takes_each_row_once(drive: Drive, postgres: str) -> None:

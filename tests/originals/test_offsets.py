@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.kafka.consuming.partition_progress import Progress
+from sunshower.state.log_progress import Progress
 from tests.originals.programs import Program
 
 

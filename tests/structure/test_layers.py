@@ -123,7 +123,7 @@ EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {
         *("runtime", "records", "record_loops", "topologies", "experiments", "kafka"),
-        "testing",
+        *("testing", "state", "connectors"),
     },
     "msgspec": {"record_reader"},
     "fastavro": {"kafka"},

@@ -30,7 +30,7 @@ from sunshower.actors.shipping import CodeClasses, pickled
 from sunshower.clock import ManualClock
 from sunshower.codec import Codec, RowList
 from sunshower.connectors import PostgresTable
-from sunshower.connectors.objects import (
+from sunshower.connectors.file_formats import (
     JsonLinesWriter,
     ParquetWriter,
     json_records,

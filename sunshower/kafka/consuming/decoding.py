@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import numpy as np
 
 from sunshower.errors import user_errors
-from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.outages import is_unavailable
+from sunshower.state.log_progress import I64
 from sunshower.texts import clip, message_of
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from sunshower.errors import (
 from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
 from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, without
 from sunshower.kafka.consuming.decoding import MessageBatch, OffsetRun
-from sunshower.kafka.consuming.partition_progress import I64, Progress
 from sunshower.kafka.consuming.start_position import (
     Start,
     StartFinder,
@@ -52,6 +51,7 @@ from sunshower.kafka.partitions.ports import (
     RebalanceListener,
     may_be_same_topic,
 )
+from sunshower.state.log_progress import I64, Progress
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -184,7 +184,7 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
 
 # ---- committer -----------------------------------------------------------------------------------
 # Commits offsets in the background, one write at a time, so that no write blocks the spout.
-# KafkaSpout.poll decides when, partition_progress.py up to which offset; the stores write.
+# KafkaSpout.poll decides when, log_progress.py up to which offset; the stores write.
 
 
 class Committer:

@@ -4,8 +4,8 @@
         ▲                                                  │                            │
         └── an outage, a silent worker, an upgrade, ───────┴── new lives of workers ────┘
 
-Each look is a Reading of the counters. The loads in the last 3 units (to grow) and 4 units (to
-shrink) follow from two of them; a unit is ten seconds (`Internals.scaling_s`). A change that is
+Each look is a Reading of the counters. The loads in the last 3 units (to grow) and 3.5 units
+(to shrink) follow from two of them; a unit is ten seconds (`Internals.scaling_s`). A change that is
 wanted for 1.5 units is made. It is a rebalance, which begins new lives of all workers, so the
 machine rests and measures anew after it.
 
@@ -48,7 +48,7 @@ _SHARED = 0.1  # of a worker's time, which more workers would take over
 _GAIN = 0.9  # a change must leave the busiest worker less than this share of its load
 # In units of time: between two looks; how long a change must be wanted; the windows of what is the
 # load, busy and idle; and how long nothing changes after a change, and after one that failed.
-_LOOK, _LASTS, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.5, 1.0, 3.0, 4.0, 6.0, 60.0
+_LOOK, _LASTS, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.5, 1.0, 3.0, 3.5, 6.0, 60.0
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
 WORKERS = ""  # the workers of a topology, among the ids of its components
 
@@ -495,9 +495,10 @@ class Scaling:
         if rests and not pause:
             pause = f"no change for {self._rest_until_s - now:.0f} s: its workers have just begun"
         self.views = tuple(self._views(plan, decision, pause))
-        if decision.change is None or decision.change.numbers.keys() != self._wanted:
+        wanted = {*decision.change.numbers} if decision.change is not None else set()
+        if not wanted & self._wanted:
             self._wanted_since_s = now
-            self._wanted = {*decision.change.numbers} if decision.change is not None else set()
+        self._wanted = wanted
         is_steady = now - self._wanted_since_s >= _LASTS * unit_s - 1e-6
         return decision.change if is_steady and not rests and recent is not None else None
 

@@ -12,10 +12,11 @@ from itertools import product, repeat
 from operator import itemgetter
 from typing import Any
 
-from sunshower.records import Schema, keys_of_rows
+from sunshower.records import Schema, key_of, keys_of_rows
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.value_types import KEYS_THEMSELVES
 
 # ---- grouping ------------------------------------------------------------------------------------
 
@@ -35,6 +36,12 @@ def keys_of_partial(width: int, rows: Sequence[Any]) -> list[Any]:
     getters = [itemgetter(place) for place in range(width)]
     place = 0 if width == 1 else None
     return list(keys_of_rows(getters, itemgetter(*range(width)), rows, place))
+
+
+def key_of_partial(width: int, row: Sequence[Any]) -> Any:
+    """The group of a row, as `keys_of_partial`; `width`: at least 1."""
+    key = row[0] if width == 1 else tuple(row[:width])
+    return key if type(key) in KEYS_THEMSELVES else key_of(key)
 
 
 def values_of_key(key: Any, width: int) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ org.apache.storm.starter.tools.Rankings.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from operator import itemgetter
@@ -92,9 +93,9 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         return list(map(tuple, value))
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        groups: dict[Any, list[Any]] = {}
-        for key, row in zip(keys, self._schema.rows(rows), strict=False):
-            groups.setdefault(key, []).append(tuple(row))
+        groups: defaultdict[Any, list[Any]] = defaultdict(list)
+        for key, row in zip(keys, map(tuple, self._schema.rows(rows)), strict=False):
+            groups[key].append(row)
         for key, several in groups.items():
             table[key] = self._best([*table.get(key, ()), *several])
 

@@ -91,7 +91,9 @@ class RecentValues(Generic[K, T]):
     def recent(self, keys: Iterable[K]) -> dict[K, T]:
         """The values that recent batches have of these keys."""
         young, old, missing = self._young, self._old, _MISSING
-        values = {}
+        values = dict[K, T]()
+        if not young and not old:
+            return values
         for key in keys:
             value = young.get(key, missing)
             if value is missing:
@@ -147,12 +149,21 @@ class StateDraft:
         value = written[key] if key in written else found[key]
         return deepcopy(value) if self._copies else value
 
+    def view(self, keys: Sequence[Key]) -> list[Any]:
+        """The values of keys. Do not change them."""
+        self.fetch(keys)
+        return [*map(self.get, keys)]
+
     def put(self, key: Key, value: Any) -> None:
         """Replace the value of a key; None: there is none."""
         self._values.written[key] = value
 
     def remove(self, key: Key) -> None:
         self.put(key, None)
+
+    def replace(self, values: Mapping[Key, Any]) -> None:
+        """Replace the values of keys; None: there is none."""
+        self._values.written.update(values)
 
     def write(self) -> None:
         """Write what was put and removed to the state. Of a key that was put and removed, and was

@@ -440,7 +440,7 @@ def follow_times(stream: AnyBatches, time: TimeField | None, where: str) -> list
             check_time(time, stage.time, f"spout {stage.root!r}", rows.schema, stage.spout, where)
     for stage in (rows.stage for rows in spouts):
         stage.ends_windows = True
-        stage.time = stage.time or time
+        stage.time = stage.time.read_as(time) if stage.time else time
     return [*senders]
 
 

@@ -31,6 +31,7 @@ from sunshower.runtime.tasks.shared_collector import SharedCollector
 from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Level
+from sunshower.topologies.logs import Unreadable
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
@@ -101,7 +102,7 @@ class PlainSpout(PartitionedSpout):
         while more and room.records > len(records) and room.seconds:
             more = reading.take(records, min(room.records, len(records) + _AT_ONCE))
         self._kept[first] = records
-        room.emit(records)
+        _emit(records, room)
         return {"first": first, "end": first + len(records), "ended": reading.ended}
 
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
@@ -112,7 +113,7 @@ class PlainSpout(PartitionedSpout):
         if len(rows) < end - first:
             self._kept[first] = rows
             self._take_again(first, end, rows)
-        room.emit(rows)
+        _emit(rows, room)
 
     def _take_again(self, first: int, end: int, rows: list[Any]) -> None:
         """Read the records up to `end` that `rows` does not have yet. Raises IncompleteBatch."""
@@ -149,6 +150,15 @@ class PlainSpout(PartitionedSpout):
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.spout.close()
+
+
+def _emit(records: list[Any], room: Room) -> None:
+    if Unreadable in {*map(type, records)}:
+        for record in records:
+            if type(record) is Unreadable:
+                room.refuse(record.reason)
+        records = [record for record in records if type(record) is not Unreadable]
+    room.emit(records)
 
 
 class _Reading:

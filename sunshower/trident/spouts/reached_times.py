@@ -30,6 +30,7 @@ from sunshower.topologies.operators.windows.event_times import (
     exact,
     highest,
     lowest,
+    plus,
     times_or_inf,
     values_or_none,
 )
@@ -216,7 +217,10 @@ class ReachedTimes:
     def _newest(self) -> Time:
         """The highest time of a row that is not too far ahead of the clock; inf: it is unknown."""
         reached = [self._ended, *(at.reached for at in self._at.values())]
-        return highest(reached) if self._is_known else inf
+        if not self._is_known:
+            return inf
+        spread_s = self._reader.spread_s  # of the zones in which windows read it
+        return plus(highest(reached), spread_s) if spread_s else highest(reached)
 
     @property
     def event_time(self) -> EventTime:

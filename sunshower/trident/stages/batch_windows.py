@@ -37,8 +37,6 @@ from sunshower.topologies.operators.states import FoundPart, Key, MapState, Stat
 from sunshower.topologies.operators.totals import Persist
 from sunshower.topologies.operators.windows.aggregated_windows import (
     AggregatedWindows,
-    OpenPanes,
-    PaneValues,
     log_ended,
 )
 from sunshower.topologies.operators.windows.event_times import (
@@ -49,6 +47,7 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
     plus,
 )
+from sunshower.topologies.operators.windows.panes import OpenPanes, PaneValues
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Window
 from sunshower.trident.coordination.attempts import SourceTime, watermark
 from sunshower.trident.stages.persisting import BatchSlot
@@ -159,8 +158,7 @@ class Windows(Persist, Timed):
         )
 
     def sent_time(self, batch: WindowBatch) -> SourceTime:
-        operator, newest = self.operator, batch.newest
-        newest = newest if newest in (inf, -inf) else operator.end_of(newest)
+        operator, newest = self.operator, self.operator.end_of_newest(batch.newest)
         about: Any = {"ended": batch.has_ended, "newest": newest, "begun_s": batch.begun_s}
         if batch.is_idle and self._is_known and not operator.has_open:
             return SourceTime(inf, inf, idle=True, **about)

@@ -227,7 +227,7 @@ class EmitterRunner:
             reader = field.reader(schema)
         else:  # that of the emitter is of the spout that it has opened
             function = getattr(emitter, "event_time", function)
-            reader = TimeReader("event_time()", function, field.zone)
+            reader = TimeReader("event_time()", function, *field.zones)
         reader.what += f" of spout {self._source.id!r}"
         limit = ClockLimit(reader.what, field)
         times = ReachedTimes(reader, context.clock, self._interval_s, limit)

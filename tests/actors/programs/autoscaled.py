@@ -19,7 +19,8 @@ from sunshower import Counter, Resources, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.dev.servers import Ports
 from sunshower.runtime.events.metrics import Snapshot
-from tests.actors.programs.evidence import finish
+from tests.actors.programs.evidence import Endless, finish, work
+from tests.guarantee.deaths import until
 
 TOTAL = 100
 HEAD = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"  # of Ray's provider for tests
@@ -108,8 +109,28 @@ def topology(cpus: float) -> Topology:
     return made
 
 
+def growing(gate: Path) -> Topology:
+    """One worker, whose tasks fill a node."""
+    topology = Topology("growing", workers=1)
+    numbers = topology.spout("numbers", Endless(gate))
+    numbers.shuffle().bolt("work", work, parallelism=2, resources=Resources(num_cpus=2))
+    return topology
+
+
+def _check_growth(cluster: RayCluster, gate: Path) -> None:
+    """A further worker, as by `between`, is a request for a further node."""
+    run = cluster.submit(growing(gate).graph())
+    assert len(run.nodes()) == 1
+    run.rebalance(tasks={"work": 4}, workers=2)
+    until(lambda: len(run.nodes()) == 2)
+    gate.touch()
+    finish(run)
+    run.stop()
+
+
 def main(folder: Path) -> None:
     with head(folder) as address, RayCluster(address) as cluster:
+        _check_growth(cluster, folder / "gate")
         run = cluster.submit(topology(3).graph())
         assert len(run.nodes()) == 2, "each worker has its own node, and none is on the head"
         finish(run)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.kafka.consuming.partition_progress import Progress
 from sunshower.kafka.consuming.partition_reader import OFFSET_BITS, ReadPartitions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK
+from sunshower.state.log_progress import Progress
 
 
 class Model:

@@ -9,13 +9,13 @@ from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
-from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import BrokerGroup, ByIndex
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
+from sunshower.state.log_progress import I64
 from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, FakeOffsets, message, new_reader
 

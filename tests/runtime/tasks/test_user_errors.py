@@ -36,7 +36,7 @@ from sunshower import (
     run_inline,
     tumbling,
 )
-from sunshower.connectors.objects import json_records
+from sunshower.connectors.file_formats import json_records
 from sunshower.errors import TopologyFailed, UnreadableRecord
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.kafka.consuming.decoding import MessageBatch, Received, Translator, Undecodable

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import Phase, given, settings
 
-from sunshower.connectors.objects import parquet_records
+from sunshower.connectors.file_formats import parquet_records
 from sunshower.errors import (
     ConfigError,
     ResultMismatch,

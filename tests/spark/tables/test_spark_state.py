@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from sunshower.errors import (
     ClusterError,
     ConfigError,
     DuplicateComponent,
+    LifecycleError,
     RecordMismatch,
     StateMismatch,
     TopologyError,
@@ -132,6 +134,37 @@ def test_each_row_is_in_the_state_once_when_workers_are_killed(seed: int, tmp_pa
             run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
     assert run.wait(3_000.0)
     assert last(tmp_path) == [*range(TOTAL)]
+
+
+@seeds(20, kinds=2)
+def test_a_state_stays_as_it_is_when_the_stages_around_it_get_other_numbers_of_tasks(
+    seed: int, tmp_path: Path
+) -> None:
+    """Also if processes die meanwhile. Its own step has one task, and says so."""
+    draw, topology = Random(seed), Topology("numbers", **SETTINGS)
+    spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
+    rows = batches(topology, "numbers", spout, store=InMemory(), interval_s=0.2)
+    rows = rows.shuffle(parallelism=2).filter(bool_of).named("before")
+    kept_rows = rows.apply(kept_in(FileState(FileTable(tmp_path), Row))).named("kept")
+    kept_rows.shuffle(parallelism=2).filter(bool_of).named("after")
+    run = SimCluster(seed, check=True).submit(topology.graph())
+    with pytest.raises(LifecycleError, match="one task publishes its batches"):
+        run.rebalance(tasks={"kept": 2})
+    for _ in range(3):
+        if run.wait(draw.uniform(0.2, 0.6)):
+            break
+        with suppress(ClusterError, LifecycleError):  # it ends, or has just died
+            numbers = {name: draw.randint(1, 3) for name in ("before", "after")}
+            run.rebalance(tasks=numbers, waits=False)
+            run.wait(draw.uniform(0.0, 0.3))
+            run.kill_worker(draw.choice(run.plan.workers))
+        assert last(tmp_path) == [*range(len(last(tmp_path)))]
+    assert run.wait(3_000.0)
+    assert last(tmp_path) == [*range(TOTAL)]
+
+
+def bool_of(_row: Any) -> bool:
+    return True
 
 
 def opened(folder: Path, current: int, columns: str = "page string") -> TableFolder:

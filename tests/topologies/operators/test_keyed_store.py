@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, make_dataclass, replace
 from datetime import UTC, date, datetime
 from enum import Enum, Flag
@@ -184,6 +185,64 @@ def test_values_are_copied(factory: StateFactory | None) -> None:
     store.get("a")[1].add(4)
     assert store.get("a") == [1, {2}]
     store.close()
+
+
+@pytest.mark.parametrize("ttl_s", [None, 1e6])
+@pytest.mark.parametrize("factory", ["task", "sqlite"], indirect=True)
+def test_only_lists_of_immutable_values_are_shared(
+    factory: StateFactory | None, ttl_s: float | None
+) -> None:
+    """A property test: what is below the lists that `view` and `replace` may share is a copy."""
+    store, draw = open_store(factory, ttl_s=ttl_s), Random(1)
+    keys = range(6)
+    committed = dict[Any, Any]()
+    for number in range(300):
+        depth, values = draw.choice([1, 2, 3]), dict(committed)
+        given = {key: _value(draw, 3) for key in draw.sample(keys, 2)}
+        values |= deepcopy(given)
+        store.replace(given, depth)
+        for value in given.values():
+            _change_below(value, depth)
+        for _ in range(2):
+            viewed = store.view([*keys], depth)
+            assert viewed == [values.get(key) for key in keys], number
+            assert viewed == [store.get(key) for key in keys], number
+            for value in viewed:
+                _change_below(value, depth)
+        if draw.random() < 0.5:
+            store.commit()
+            committed = values
+        else:
+            store.discard()
+        store.view([*keys], depth)
+    assert {key for key, value in store.items()} == {
+        k for k, v in committed.items() if v is not None
+    }
+    store.close()
+
+
+def _value(draw: Random, depth: int) -> Any:
+    """A value of random parts, at most `depth` in each other."""
+    kind = draw.choice([list, list, dict, set, tuple, int]) if depth else int
+    if kind is int:
+        return draw.choice([None, 1, 2.5, "a"])
+    if kind is set:
+        return {draw.random()}
+    parts = [_value(draw, depth - 1) for _ in range(2)]
+    return {str(at): part for at, part in enumerate(parts)} if kind is dict else kind(parts)
+
+
+def _change_below(value: Any, depth: int) -> None:
+    """Change all parts of a value but its lists of the first `depth` levels."""
+    parts = value.values() if isinstance(value, dict) else value
+    for part in parts if isinstance(value, list | dict | tuple) else ():
+        _change_below(part, depth - 1 if isinstance(value, list) else 0)
+    if isinstance(value, dict):
+        value["changed"] = 1
+    elif isinstance(value, set):
+        value.add("changed")
+    elif isinstance(value, list) and depth <= 0:
+        value.append("changed")
 
 
 @pytest.mark.parametrize("value", [print, [{"a": print}], {1: object()}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from sunshower.runtime.tasks.spouts.source import (
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.logs import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,6 +111,7 @@ class RecordsSource(SpoutSource):
     _method = "records"  # of the user's spout
     _left: Iterator[Any]  # the rest of the source
     _source: Iterator[Any]  # wraps `_left` and notes its end
+    _is_mixed = False  # what was drawn last may be Unreadable
 
     def __init__(self, task: SpoutTask) -> None:
         self._task, self._streams = task.task, task.output_streams
@@ -165,15 +167,36 @@ class RecordsSource(SpoutSource):
         if not fresh:
             return fresh
         bad = self._streams.check(DEFAULT, fresh)
-        if bad is not None:
-            self._fail_with(self._streams.misfit_error(DEFAULT, fresh[bad]))
-            del fresh[bad:]
-        if self._instrument.faults is not NO_FAULTS:
-            del fresh[self._first_hit(fresh) :]
+        self._is_mixed = bad is not None and type(fresh[bad]) is Unreadable
+        if self._is_mixed:
+            places = [place for place, record in enumerate(fresh) if type(record) is not Unreadable]
+            end = self._first_bad([fresh[place] for place in places])
+            del fresh[places[end] if end < len(places) else len(fresh) :]
+        elif bad is not None or self._instrument.faults is not NO_FAULTS:
+            del fresh[self._first_bad(fresh) :]
         return fresh
 
+    def _first_bad(self, records: list[Any]) -> int:
+        """The index of the first record that does not fit, or that an experiment injects an error
+        for; else how many there are."""
+        bad = self._streams.check(DEFAULT, records)
+        if bad is not None:
+            self._fail_with(self._streams.misfit_error(DEFAULT, records[bad]))
+            records = records[:bad]
+        return len(records) if self._instrument.faults is NO_FAULTS else self._first_hit(records)
+
     def _drawn(self, records: Any, numbers: range) -> Drawn:
-        return Drawn(np.arange(numbers.start, numbers.stop), records, records, len(numbers))
+        each = np.arange(numbers.start, numbers.stop)
+        if not self._is_mixed:
+            return Drawn(each, records, records, len(numbers))
+        fit = np.array([type(record) is not Unreadable for record in records], np.bool_)
+        unreadable = [
+            replace(record, number=number)
+            for number, record in zip(numbers, records, strict=True)
+            if type(record) is Unreadable
+        ]
+        readable = [record for record in records if type(record) is not Unreadable]
+        return Drawn(each[fit], readable, readable, len(numbers), unreadable=unreadable)
 
     def _available(self) -> Iterator[Any]:
         """The records that are available now: stops at None, without a Python loop."""
@@ -220,6 +243,8 @@ class RecordsSource(SpoutSource):
         return [apart(replay.payload)[1] for replay in replays]
 
     def values(self, replay: Replay) -> dict[str, Any]:
+        if type(replay.payload) is Unreadable:
+            return dict(replay.payload.record)
         return self._streams.values(DEFAULT, replay.payload)
 
     # ---- lives --------------------------------------------------------------------------------

@@ -361,7 +361,7 @@ class Replays:
         if charges is None:
             return unreadable
         reason = f"{unreadable.reason}; before that it failed: {charges.failure}"
-        return unreadable._replace(reason=reason)
+        return replace(unreadable, reason=reason)
 
     def set_aside(self, unreadable: Sequence[Unreadable], now: float) -> None:
         """Queue these as dead letters, or to halt the topology; else log and skip them."""

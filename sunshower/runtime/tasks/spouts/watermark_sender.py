@@ -42,6 +42,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     lowest,
+    plus,
     times_or_inf,
     values_or_none,
 )
@@ -305,6 +306,7 @@ class WatermarkSender:
         """Note complete trees. Returns those of records."""
         mine = released.numbers == WATERMARK
         if not mine.any():
+            self._hasten(now)
             return released
         self._complete, self._failures, self.lags = True, 0, False
         ends = self._owner.source.exhausted and (self.stops or (self._mark or _NONE).ended)
@@ -312,7 +314,15 @@ class WatermarkSender:
         self._last_ones = self._last_ones + 1 if is_last else 0
         if is_last and not self.done:
             self.next_s = now
+        self._hasten(now)
         return Released(*(values[~mine] for values in released))
+
+    def _hasten(self, now: float) -> None:
+        """If the source has just ended, send the watermark that says so at once."""
+        if not self._owner.source.exhausted or self.stops or self._failure is not None:
+            return
+        if self._complete and self._is_empty and not (self._mark or _NONE).ended:
+            self.next_s = min(self.next_s, now)
 
     def failed(
         self, released: Released, why: Failure | Mapping[int, Failure], now: float, *, held: bool
@@ -388,9 +398,16 @@ class WatermarkSender:
             else:
                 what, get = "event_time()", self._time_by_function
             what += f" of spout {self._owner.task.component!r}"
-            known = TimeReader(what, get, declared.zone), ClockLimit(what, declared)
+            known = TimeReader(what, get, *declared.zones), ClockLimit(what, declared)
             self._readers[stream] = known
         return known
+
+    @property
+    def _newest(self) -> Time:
+        """The highest event time emitted, in any zone in which windows read it."""
+        newest = self._partitions.newest
+        spread_s = max((reader.spread_s for reader, _ in self._readers.values()), default=0)
+        return plus(newest, spread_s) if spread_s else newest
 
     @property
     def _all_ahead(self) -> bool:
@@ -474,11 +491,13 @@ class WatermarkSender:
             idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
         place = (task, life, number, 1, last.number)
-        newest, silent = self._partitions.newest, False
+        newest, silent = self._newest, False
         if self._silent_s is not None and self._is_known and pending == inf:
             silent = self._partitions.silent_s >= self._silent_s
         mark = Watermark(*place, pending, reached, idle, ended, fetched, newest, self.ahead > 0)
-        return mark._replace(silent=silent)
+        emptied, busy = self._partitions.emptied if self._is_known else (0, -inf)
+        sender = self._owner.task.component
+        return mark._replace(silent=silent, sender=sender, emptied=emptied, busy=busy)
 
     def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""

@@ -89,6 +89,7 @@ class AsOfJoin(StreamJoin):
     greater one, whichever comes first."""
 
     takes_late = (RIGHT,)
+    has_tables = True
 
     def __init__(
         self,
@@ -145,6 +146,9 @@ class AsOfJoin(StreamJoin):
         if is_late:
             self._late_now.append((1, minus(self._time, time)))
         return False
+
+    def _may_have_partners(self, group: Any, side: int) -> bool:
+        return True
 
     def _before(self, order: Sequence[Entry], time: Time) -> int:
         """How many records of an order are surely before a time."""

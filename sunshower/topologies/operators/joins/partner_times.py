@@ -128,6 +128,9 @@ class Age(PartnerTimes):
     def fits(self, side: int, time: Any) -> bool:
         return type(time) is list and len(time) == 1
 
+    def position(self, side: int, time: Any) -> tuple[float, float]:
+        return 0.0, time[0]
+
     def near(self, side: int, time: Any, reach: float) -> tuple[float, float]:
         return time[0] - self._keep_s, inf
 

@@ -20,8 +20,13 @@ from types import NoneType
 from typing import Any
 
 from sunshower.errors import BadEmit, StateMismatch, Unserialisable
+from sunshower.json_values import are_flat
 from sunshower.records import Schema
-from sunshower.topologies.operators.aggregating import keys_of_partial, values_of_key
+from sunshower.topologies.operators.aggregating import (
+    key_of_partial,
+    keys_of_partial,
+    values_of_key,
+)
 from sunshower.topologies.operators.joins.partner_times import (
     LEFT,
     RIGHT,
@@ -50,6 +55,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
+from sunshower.value_types import LEAVES
 
 _WAITING = "waiting"
 # Of earlier releases: (_RECORD, group, bucket, side, index): a record, and before that
@@ -63,6 +69,7 @@ _FORMER_NAMES = ["by", "width", "_is_loaded", "_inherits", "_time", "late_record
 # (_WAITING, group, side, number): [time, other values, had a partner, values of the key if they are
 # not in it]. `time`: see PartnerTimes.
 Record = list[Any]
+_DEPTH = 2  # of the lists of a record. Nobody changes it: it may be that of the store
 Place = tuple[Any, int, float]  # group, side, and which of its orders: see PartnerTimes.position
 Entry = tuple[float, int]  # of an order: position, number
 Joined = Generator[tuple[int, Any], None, bool | None]
@@ -89,8 +96,8 @@ class JoinInput(RowOperator):
         self._width, self._places = 0, list[int]()
         rest = rest_of(schema, on)
         self.number, self.reader, self._interval = number, reader, interval
-        self._key = [schema.key([name]) for name in on]
-        self._rest = [schema.key([name]) for name in rest]
+        self._get_key, self._get_rest = schema.key(on), schema.key(rest or on)
+        self._is_single, self._rest, self._has_several = len(on) == 1, len(rest), len(rest) > 1
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit([record for row in rows for record in self.expand(row)])
@@ -106,13 +113,20 @@ class JoinInput(RowOperator):
             if number == SHOWN and not self.number:
                 return ()  # a table has no record of it
             key = key_of_origin(origin, self._width, self._places)
-            others = [[get(other) for get in self._rest] for other in rows]
+            others = [*map(self._other_values, rows)]
             return ((*key, self.number, None, [origin, number, others]),)
         time: Any = None if self.reader is None else self.reader.time(row)
         if self._interval is not None:
             time = self._with_interval(time, row)
-        key, rest = [get(row) for get in self._key], [get(row) for get in self._rest]
-        return ((*key, self.number, time, rest),)
+        values = [*self._get_rest(row)] if self._has_several else self._other_values(row)
+        if self._is_single:
+            return ((self._get_key(row), self.number, time, values),)
+        return ((*self._get_key(row), self.number, time, values),)
+
+    def _other_values(self, row: Any) -> list[Any]:
+        """The values of a row that are not in its key."""
+        values = self._get_rest(row)
+        return [*values] if self._has_several else [values][: self._rest]
 
     def _with_interval(self, time: Time, row: Any) -> list[Time]:
         assert self.reader is not None
@@ -212,22 +226,32 @@ class StreamJoin(WindowOperator, RowOperator):
     def announce(self, rows: Sequence[Any]) -> None:
         self._announced = rows
 
-    def expand(self, row: Any) -> Iterator[tuple[int, Any]]:
+    def expand(self, row: Any) -> Iterable[tuple[int, Any]]:
         if len(self._announced):
             self._read()
-        own_key, (side, time, values) = row[: self.width], row[self.width :]
-        (group,) = keys_of_partial(self.width, [row])
+        side, time, values = row[self.width :]
         if self.late is None:
-            time = [self._now]
+            time = self._now
         elif side not in self.takes_late and is_before(time_of(time), self._time):
             self._late_now.append((1, minus(self._time, time_of(time))))
-            if self._makes_pairs or side == LEFT:
-                yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
-            return
+            if not self._makes_pairs and side == RIGHT:
+                return ()
+            own_key = row[: self.width]
+            return ((_LATE, self._record(own_key, side, values, self._nothing[1 - side])),)
         self.late_records.in_time = True
-        has_partner = yield from self.joined(own_key, group, side, time, values)
+        group = key_of_partial(self.width, row)
+        if self._makes_pairs and not self._may_have_partners(group, side):
+            self._keep(group, side, [time, values, False], row)
+            return ()
+        return self._expanded(row, group, side, time, values)
+
+    def _expanded(
+        self, row: Any, group: Any, side: int, time: Any, values: Any
+    ) -> Iterator[tuple[int, Any]]:
+        """What a record makes; it is kept then."""
+        has_partner = yield from self.joined(row[: self.width], group, side, time, values)
         if has_partner is not None:
-            self._keep(group, side, [time, values, has_partner], own_key)
+            self._keep(group, side, [time, values, has_partner], row)
 
     def joined(
         self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
@@ -245,9 +269,14 @@ class StreamJoin(WindowOperator, RowOperator):
         if self._emits_alone[1 - side]:
             for place, entry, other in partners:
                 if not other[2]:
-                    other[2] = True
                     self._matched[key_at(place, entry)] = None
         return bool(partners)
+
+    def _may_have_partners(self, group: Any, side: int) -> bool:
+        """Whether records of the other side wait."""
+        if side == LEFT:
+            return (group, RIGHT, 0.0) in self._order
+        return any((group, LEFT, reach) in self._order for reach in self._reaches)
 
     def _halves(
         self, own_key: Sequence[Any], group: Any, side: int, time: Any, values: Any
@@ -332,7 +361,9 @@ class StreamJoin(WindowOperator, RowOperator):
         if self.how == "semi" and side == LEFT and stored[2]:
             self._ready[key] = None
         else:
-            self._insert(group, side, self.store.read(stored[0]), number)
+            time = self.store.read(stored[0])
+            self._check_bounds(side, time)
+            self._insert(group, side, time, number)
 
     def _load(self) -> None:
         super()._load()
@@ -349,6 +380,7 @@ class StreamJoin(WindowOperator, RowOperator):
             for side, records in enumerate(sides):
                 for time, values, had_partner, *own_key in records:
                     first = self._key_of(key[1], own_key)
+                    self._check_bounds(side, time)
                     self._keep(key[1], side, [time, values, had_partner], first)
             self.store.remove(key)
         self.flush()
@@ -413,7 +445,7 @@ class StreamJoin(WindowOperator, RowOperator):
         self.store.fetch(chain.from_iterable(keys.values()))
         removed: dict[Key, None] = {}
         for place, entries in over.items():
-            records = self.store.get_all(keys[place])
+            records = self.store.view(keys[place], _DEPTH)
             emits, times = self._emits_later[place[1]], []
             for entry, key, record in zip(entries, keys[place], records, strict=True):
                 at, values, had_partner, *own_key = record
@@ -463,7 +495,8 @@ class StreamJoin(WindowOperator, RowOperator):
         keys: list[Any] = [*self._ready]
         self._ready = {}
         rows = list[Sequence[Any]]()
-        for key, (_, values, _, *own_key) in zip(keys, self.store.get_all(keys), strict=True):
+        records = self.store.view(keys, _DEPTH)
+        for key, (_, values, _, *own_key) in zip(keys, records, strict=True):
             first = self._key_of(key[1], own_key)
             rows.append(self._row(first, LEFT, values, ()))
         self.store.put_stored(dict.fromkeys(keys))
@@ -473,12 +506,12 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _read(self) -> None:
         self.make_ready()
-        self._now = self.clock.wall()
+        self._now = [self.clock.wall()]
         rows, width = self._announced if self.store.is_stored else (), self.width
         with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
             keys: dict[Key, None] = {}
             for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-                side, time = row[width], [self._now] if self.late is None else row[width + 1]
+                side, time = row[width], self._now if self.late is None else row[width + 1]
                 if self._makes_pairs or side == RIGHT:
                     for place, entries in self._near(group, side, time):
                         keys.update((key_at(place, entry), None) for entry in entries)
@@ -510,35 +543,48 @@ class StreamJoin(WindowOperator, RowOperator):
     def _records_at(self, place: Place, entries: Sequence[Entry]) -> list[Record]:
         keys, records = [key_at(place, entry) for entry in entries], self._records
         if missing := [key for key in keys if key not in records]:
-            records.update(zip(missing, self.store.get_all(missing), strict=True))
+            records.update(zip(missing, self.store.view(missing, _DEPTH), strict=True))
         return [records[key] for key in keys]
 
     # ---- order -----------------------------------------------------------------------------------
 
-    def _keep(self, group: Any, side: int, record: Record, own_key: Sequence[Any]) -> None:
-        """Keep a record until the batch ends. Raises Unserialisable."""
-        if self._emits_later[side] and not {*map(type, own_key)} <= _SAME:
-            record.append(list(own_key))
-        stored = self.store.convert(record)
+    def _keep(self, group: Any, side: int, record: Record, row: Sequence[Any]) -> None:
+        """Keep a record, whose key `row` begins with, until the batch ends. Raises
+        Unserialisable."""
+        if self._emits_later[side]:
+            own_key = [*row[: self.width]]
+            if not {*map(type, own_key)} <= _SAME:
+                record.append(own_key)
+        is_plain = len(record) == 3 and (
+            LEAVES.issuperset(map(type, values := record[1])) or are_flat(values, 0)
+        )
+        stored = record if is_plain else self.store.convert(record)
         place, entry = self._insert(group, side, record[0], self._next)
         self._next += 1
         self._undo.append((place, entry, True))
-        self._added[key_at(place, entry)] = stored
-        self._records[key_at(place, entry)] = record
+        key = (_WAITING, group, side, entry[1])
+        self._added[key], self._records[key] = stored, record
 
-    def _insert(self, group: Any, side: int, time: Any, number: int) -> tuple[Place, Entry]:
-        """Note in the order of its place that a record waits there. Raises StateMismatch."""
+    def _check_bounds(self, side: int, time: Any) -> None:
+        """Raise StateMismatch for the time of a stored record that is one of other bounds."""
         if not self.bounds.fits(side, time):
             raise StateMismatch(
                 f"join {self.store.name!r}: its state was stored by a join with other bounds "
                 "(within= as a number or a pair, as a function, or keep_s=): give the join another "
                 "name=, or the bounds that it had"
             )
+
+    def _insert(self, group: Any, side: int, time: Any, number: int) -> tuple[Place, Entry]:
+        """Note in the order of its place that a record waits there."""
         reach, position = self.bounds.position(side, time)
         if side == LEFT:
             self._reaches[reach] = None
         place, entry = (group, side, reach), (position, number)
-        insort(self._order.setdefault(place, []), entry)
+        order = self._order.setdefault(place, [])
+        if not order or order[-1] < entry:
+            order.append(entry)
+        else:
+            insort(order, entry)
         self._expect(place, entry, time)
         if side == LEFT and self.bounds.gaps[LEFT] is None:
             heappush(self._lefts, (time[0], number, place, entry))
@@ -551,8 +597,9 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _expect(self, place: Place, entry: Entry, time: Any) -> None:
         """Look at a record when it is over; if all of its place wait equally long, at the first."""
-        is_alone = self.bounds.gaps[place[1]] is None
-        if not is_alone and self._order[place][0] is not entry:
+        gap = self.bounds.gaps[place[1]]
+        is_alone = gap is None
+        if gap == inf or (not is_alone and self._order[place][0] is not entry):
             return
         if (due := self.bounds.due(place[1], time)) != inf:
             # a watermark at that time does not end it

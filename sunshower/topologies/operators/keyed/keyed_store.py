@@ -24,7 +24,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
     ProtocolError,
 )
-from sunshower.json_values import Renamed, StoredValues, as_fields, byte_size
+from sunshower.json_values import Renamed, StoredValues, are_flat, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
@@ -187,6 +187,21 @@ class KeyedStore:
         self._fetch(keys)
         return [self.values.value(self._plain(key)) for key in keys]
 
+    def view(self, keys: Sequence[Key], depth: int = 1) -> list[Any]:
+        """As `get_all`, for those who change nothing of it: lists of immutable values, at most
+        `depth` in each other, are those of the store."""
+        if self._lent or self._ages is not None:
+            return self.get_all(keys)
+        written, found, read = self._batch.written, self._batch.found, self.read
+        if self.slot.memory is not None and not written:
+            values = self.slot.state.multi_get(keys)
+        else:
+            self._fetch(keys)
+            values = [written[key] if key in written else found[key] for key in keys]
+        if are_flat(values, depth):
+            return values
+        return [value if are_flat([value], depth) else read(value) for value in values]
+
     def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
         """Change the value of a key; `changed` False: if it differs from the one there is. Raises
         Unserialisable, and changes nothing then."""
@@ -205,10 +220,25 @@ class KeyedStore:
                 else:
                     self._batch.written[key] = plain
 
+    def replace(self, values: Mapping[Key, Any], depth: int = 1) -> None:
+        """Change the values of keys that are like those of `key_of`; None: removed. Lists of
+        immutable values, at most `depth` in each other, are not copied: nobody may change them any
+        more. Raises Unserialisable, and changes nothing then."""
+        if not are_flat(values.values(), depth):
+            convert = self.values.plain
+            values = {
+                key: value if are_flat([value], depth) else convert(value)
+                for key, value in values.items()
+            }
+        self.put_stored(values)
+
     def put_stored(self, changes: Mapping[Key, Any]) -> None:
         """Change the values of keys that are like those of `key_of`; the values are converted."""
-        for key, plain in changes.items():
-            self._put(key, plain)
+        if self._lent or self._ages is not None:
+            for key, plain in changes.items():
+                self._put(key, plain)
+        else:
+            self._batch.written.update(changes)
 
     def _put(self, key: Key, plain: Any) -> None:
         if self._lent:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, repeat
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sunshower.clock import Clock
 from sunshower.records import Schema, key_of
@@ -17,20 +17,15 @@ from sunshower.topologies.operators.aggregating import (
     AggregatorOperator,
     group_keys,
     keys_of_partial,
-    result_rows,
     values_of_key,
 )
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
-    CombinerAggregator,
-    Table,
     count,
 )
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
-from sunshower.topologies.operators.state_slot import StateDraft
 from sunshower.topologies.operators.states import BEHIND, is_own
-from sunshower.topologies.operators.windows.calendars import CalendarPanes
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeReader,
@@ -38,7 +33,6 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     length_of,
-    lowest,
     minus,
 )
 from sunshower.topologies.operators.windows.numbered_results import (
@@ -47,6 +41,14 @@ from sunshower.topologies.operators.windows.numbered_results import (
     ResultKind,
     ResultStage,
     updates_of,
+)
+from sunshower.topologies.operators.windows.panes import (
+    Content,
+    OpenPanes,
+    PanePlace,
+    PaneValues,
+    TimePanes,
+    panes_of,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import (
@@ -60,294 +62,6 @@ from sunshower.topologies.operators.windows.window_operator import WindowOperato
 _LOG = logging.getLogger("sunshower")
 W = TypeVar("W", bound=AnyWindow)
 NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
-
-
-# ---- pane values ---------------------------------------------------------------------------------
-# The aggregated contents of panes.
-#
-# A pane is the part of the rows of a group that all windows share: `sliding(seconds=60, every=10)`
-# has panes of ten seconds. The content of a pane is one value for each combiner. If an aggregator
-# is no combiner, it is the rows.
-
-Content = list[Any]  # one value per aggregator; or rows, as lists of values
-
-
-class PaneValues:
-    """Computes the contents of panes, and what the aggregators emit for a window."""
-
-    def __init__(self, schema: Schema, aggregators: Sequence[AnyAggregator]) -> None:
-        self.schema, self.aggregators = schema, tuple(aggregators)
-        self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
-        self.combines = len(self.combiners) == len(self.aggregators)
-
-    @cached_property  # not an attribute: savepoints name those that a declaration has
-    def grows(self) -> bool:
-        """Whether contents grow with the rows."""
-        return not self.combines or any(combiner.grows for combiner in self.combiners)
-
-    def gather(
-        self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
-    ) -> dict[Any, Content]:
-        """The contents of these rows alone, by place; `places`: that of each row."""
-        if not self.combines:
-            contents: dict[Any, Content] = {}
-            for place, row in zip(places, self.schema.rows(rows), strict=True):
-                contents.setdefault(place, []).append(list(row))
-            return contents
-        tables = [combiner.table() for combiner in self.combiners]
-        for combiner, table in zip(self.combiners, tables, strict=True):
-            combiner.gather(table, places, rows, attempt)
-        return {place: [table[place] for table in tables] for place in tables[0]}
-
-    def merged(self, first: Content, second: Content) -> Content:
-        """The content of both."""
-        if not self.combines:
-            return [*first, *second]
-        pairs = zip(self.combiners, first, second, strict=True)
-        return [combiner.combine(value, other) for combiner, value, other in pairs]
-
-    def merged_all(self, contents: Sequence[Content]) -> Content:
-        """The content of all, in their order; in pairs, so that the time is not the square."""
-        while len(contents) > 1:
-            pairs = [contents[at : at + 2] for at in range(0, len(contents), 2)]
-            contents = [self.merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
-        return contents[0]
-
-    def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
-        """What the aggregators emit for `content`; `key`: the group."""
-        if self.combines:
-            tables: list[Table] = [{key: value} for value in content]
-        else:
-            tables = [aggregator.table() for aggregator in self.aggregators]
-            rows = self.schema.build(content)
-            for aggregator, table in zip(self.aggregators, tables, strict=True):
-                aggregator.gather(table, [key] * len(rows), rows, attempt)
-        return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
-
-
-# ---- open panes ----------------------------------------------------------------------------------
-# The contents of open panes in a store, a row per group and pane.
-#
-#   (word, group, pane)          the content; or {"parts": 2}
-#   (word, group, pane, 0), …    if there are parts: the content of each batch
-#
-# What grows with its rows is stored in parts, so a batch writes what it adds, and not what is
-# there. Releases before parts stored all of it under the first key.
-
-PanePlace: TypeAlias = tuple[Any, int]  # group, pane
-PaneStore: TypeAlias = KeyedStore | StateDraft
-PARTS = "parts"
-
-
-class OpenPanes:
-    """The panes of groups; `word` begins their keys. A window has `width` panes, and the number of
-    its last one. Which groups have rows in a pane is in memory: see `note`."""
-
-    def __init__(self, word: str, contents: PaneValues, width: int) -> None:
-        self.word, self.contents, self.width = word, contents, width
-        self.groups: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
-
-    def note(self, places: Iterable[PanePlace]) -> None:
-        """Note that groups have rows in panes, or may have."""
-        for group, pane in places:
-            self.groups[pane][group] = None
-
-    def add(self, store: PaneStore, contents: Mapping[PanePlace, Content]) -> None:
-        """Add contents to those of their panes."""
-        keys = {place: (self.word, *place) for place in contents}
-        store.fetch(keys.values())
-        for place, key in keys.items():
-            content, old = contents[place], store.get(key)
-            if not self.contents.grows:
-                store.put(key, content if old is None else self.contents.merged(old, content))
-                continue
-            if isinstance(old, list):  # of a release before parts
-                store.put((*key, 0), old)
-                old = {PARTS: 1}
-            number = 0 if old is None else old[PARTS]
-            store.put((*key, number), content)
-            store.put(key, {PARTS: number + 1})
-
-    def read(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
-        """The contents of panes; those that have none are left out."""
-        keys = {place: (self.word, *place) for place in places}
-        store.fetch(keys.values())
-        values = {place: store.get(key) for place, key in keys.items()}
-        values = {place: value for place, value in values.items() if value is not None}
-        parts = {place: _parts(keys[place], value) for place, value in values.items()}
-        store.fetch(chain.from_iterable(parts.values()))
-        for place, several in parts.items():
-            if several:
-                values[place] = self.contents.merged_all([*map(store.get, several)])
-        return values
-
-    def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
-        for place in places:
-            key = (self.word, *place)
-            for part in _parts(key, store.get(key)) if self.contents.grows else ():
-                store.remove(part)
-            store.remove(key)
-
-    def window(
-        self, contents: Mapping[PanePlace, Content], group: Any, last: int
-    ) -> Content | None:
-        """The content of a window of a group, from those of panes; None: it has no rows."""
-        places = [(group, pane) for pane in range(last - self.width + 1, last + 1)]
-        within = [contents[place] for place in places if place in contents]
-        return self.contents.merged_all(within) if within else None
-
-    def end(
-        self,
-        store: PaneStore,
-        before: Time,
-        ended: Time,
-        behind: Mapping[Any, Time],
-        *,
-        removes: bool = True,
-    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
-        """Remove what no later window needs. Returns (window, group, content) of the windows after
-        `before` up to `ended`, and the removed panes. `behind`: for some groups instead of
-        `before`. `removes` False: records may still come for them."""
-        width, groups = self.width, self.groups
-        first = lowest([before, *behind.values()])
-        lasts = {pane + more for pane in groups for more in range(width)}
-        due = sorted(last for last in lasts if first < last <= ended)
-        needed = {pane for last in due for pane in range(last - width + 1, last + 1)}
-        contents = self.read(
-            store, [(group, pane) for pane in needed & groups.keys() for group in groups[pane]]
-        )
-        rows_of_windows: list[tuple[int, Any, Content]] = []
-        for last in due:
-            panes = [pane for pane in range(last - width + 1, last + 1) if pane in groups]
-            for group in dict.fromkeys(chain.from_iterable(groups[pane] for pane in panes)):
-                if behind.get(group, before) < last:
-                    content = self.window(contents, group, last)
-                    rows_of_windows += [(last, group, content)] if content is not None else []
-        if not removes:
-            return rows_of_windows, []
-        closed = [pane for pane in groups if pane + width - 1 <= ended]
-        places = [(group, pane) for pane in closed for group in groups.pop(pane)]
-        removed = [place for place in places if place in contents or place[1] not in needed]
-        self.remove(store, removed)
-        return rows_of_windows, removed
-
-    def take_out(self, store: PaneStore, place: PanePlace) -> None:
-        """Remove the pane of one group, which is there."""
-        self.remove(store, [place])
-        group, pane = place
-        del self.groups[pane][group]
-        if not self.groups[pane]:
-            del self.groups[pane]
-
-    def drop(self, store: PaneStore, last: Time) -> None:
-        """Remove panes of which the last window is up to `last`."""
-        closed = [pane for pane in self.groups if pane + self.width - 1 <= last]
-        places = [(group, pane) for pane in closed for group in self.groups.pop(pane)]
-        store.fetch((self.word, *place) for place in places)
-        self.remove(store, places)
-
-    def windows(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
-        """The contents of windows: (group, last pane) → content, in that order."""
-        places = list(places)
-        panes = {
-            (group, pane): None
-            for group, last in places
-            for pane in range(last - self.width + 1, last + 1)
-        }
-        contents = self.read(store, panes)
-        found = {place: self.window(contents, *place) for place in places}
-        return {place: content for place, content in found.items() if content is not None}
-
-    def count(
-        self,
-        store: PaneStore,
-        every: int,
-        stored: Mapping[Any, tuple[int, Iterable[tuple[int, Content]]]],
-        groups: Sequence[Any],
-        rows: Sequence[Any],
-        attempt: Attempt,
-    ) -> tuple[list[tuple[int, Any, Content]], dict[Any, int]]:
-        """Add rows to panes of `every` rows, and remove what no later window needs. `stored`: how
-        many rows each group had, and the panes that a release before a row per pane has stored with
-        this number; `groups`: that of each row. Returns (window, group, content) of the windows
-        that are full, and how many rows each group has."""
-        before = {group: number for group, (number, _) in stored.items()}
-        for group, (_, panes) in stored.items():
-            self.add(store, {(group, pane): content for pane, content in panes})
-        places, so_far = [], dict(before)
-        for group in groups:
-            places.append((group, so_far[group] // every))
-            so_far[group] += 1
-        self.add(store, self.contents.gather(places, rows, attempt))
-        full = {
-            (group, last): range(max(last - self.width + 1, 0), last + 1)
-            for group, rows_before in before.items()
-            for last in range(rows_before // every, so_far[group] // every)
-        }
-        contents = self.read(
-            store, {(group, pane): None for (group, _), panes in full.items() for pane in panes}
-        )
-        needless = {group: number // every - self.width for group, number in so_far.items()}
-        self.remove(store, [place for place in contents if place[1] <= needless[place[0]]])
-        windows = ((last, group, self.window(contents, group, last)) for group, last in full)
-        return [
-            (last, group, content) for last, group, content in windows if content is not None
-        ], so_far
-
-
-class TimePanes(OpenPanes):
-    """The open panes of windows of time, each of which is called by its end."""
-
-    def __init__(
-        self, word: str, contents: PaneValues, window: Window, *, reads_ends: bool = False
-    ) -> None:
-        super().__init__(word, contents, window.panes)
-        self.times, self._reads_ends = window.divided(), reads_ends
-
-    def last_ended(self, time: Time) -> Time:
-        """The last pane whose windows have ended at `time`; of ends of other windows, before it:
-        one that is `time` may still come."""
-        if time in (inf, -inf):
-            return time
-        return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
-
-    def end(
-        self,
-        store: PaneStore,
-        before: Time,
-        ended: Time,
-        behind: Mapping[Any, Time],
-        *,
-        removes: bool = True,
-    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
-        windows, removed = super().end(store, before, ended, behind, removes=removes)
-        return [window for window in windows if self.is_window(window[0])], removed
-
-    def is_window(self, last: int) -> bool:
-        """Whether a window ends with a pane. A day that a zone has left out ends none: the day
-        before has the same end."""
-        if self.width == 1 or not isinstance(self.times, CalendarPanes):
-            return True
-        return self.times.start(last) < self.times.start(last + 1)
-
-    def take(
-        self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
-    ) -> dict[PanePlace, Time]:
-        """Add contents to those of their panes. Returns the places of those that are late, which
-        are not added, with the end of their last window. `ended`: the last pane that has ended."""
-        last = ended - self.width + 1  # no open window has panes up to here
-        late = {
-            place: self.times.start(place[1] + self.width) for place in contents if place[1] <= last
-        }
-        in_time = {place: content for place, content in contents.items() if place not in late}
-        self.add(store, in_time)
-        self.note(in_time)
-        return late
-
-
-def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
-    """The keys of the parts of a pane."""
-    return [(*key, number) for number in range(value[PARTS])] if isinstance(value, dict) else []
 
 
 # ---- aggregated windows --------------------------------------------------------------------------
@@ -543,10 +257,14 @@ class AggregatedWindows(WindowOperator, Generic[W]):
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
         first = width + 2 * timed  # behind the place, and the number of records
-        contents: dict[tuple[Any, Any], Content] = {}
-        for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-            place, content = (group, row[width] if timed else now), list(row[first:])
-            contents[place] = merged(contents[place], content) if place in contents else content
+        of_rows = [*map(itemgetter(width), rows)] if timed else repeat(now, len(rows))
+        pairs = [*zip(keys_of_partial(width, rows), of_rows, strict=True)]
+        parts = [[*row[first:]] for row in rows]
+        contents = dict(zip(pairs, parts, strict=True))
+        if len(contents) < len(rows):  # several tasks have sent some
+            contents.clear()
+            for place, content in zip(pairs, parts, strict=True):
+                contents[place] = merged(contents[place], content) if place in contents else content
         return contents
 
     def note_late(
@@ -588,6 +306,19 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         rows = [[*head, *row] for row in self.contents.results(group, content, attempt)]
         return rows or ([self.removal(group, window, number)] if number > 1 else ())
 
+    def results_of_all(
+        self, window: Any, groups: Sequence[Any], contents: Sequence[Content]
+    ) -> list[Sequence[Any]]:
+        """The rows of groups in a window that has one result, with these contents."""
+        columns = self.contents.result_columns(contents)
+        if columns is None:
+            pairs = zip(groups, contents, strict=True)
+            return [row for pair in pairs for row in self.results(pair[0], window, pair[1])]
+        rows = zip(groups, zip(*columns, strict=True), strict=True)
+        if self.width == 1:
+            return [[group, window, *values] for group, values in rows]
+        return [[*values_of_key(group, self.width), window, *values] for group, values in rows]
+
     def removal(self, group: Any, window: Any, number: int) -> list[Any]:
         """The row that takes the results of a window back."""
         head = [*values_of_key(group, self.width), window, ResultKind.REMOVED.value, number]
@@ -605,23 +336,10 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
     )
 
 
-_STEPS_MAX = 3  # one, and more where a time zone has left out days
-
-
-def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
-    """The panes of event times. `are_ends`: of other windows; each is just before its number."""
-    numbers = panes.of_times(times) if times else []
-    for index, time in enumerate(times if are_ends else ()):
-        for _ in range(_STEPS_MAX):
-            if is_before(panes.start(numbers[index]), time):
-                break
-            numbers[index] -= 1
-    return numbers
-
-
 # ---- pane windows --------------------------------------------------------------------------------
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
+_ENDED_BY_VALUES = ResultStage.FULL, ResultStage.CLOSED  # of a window that `until` has ended
 
 
 class CombinePanes(AggregatorOperator):
@@ -668,12 +386,15 @@ class CombinePanes(AggregatorOperator):
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         _, tables, counts = batch
         width = len(self.by)
-        rows = [
-            (*values_of_key(key, width), pane, number, *(table[key, pane] for table in tables))
-            for (key, pane), number in counts.items()
-        ]
-        if rows:
-            emit(rows)
+        if not counts:
+            return
+        keys, panes = zip(*counts, strict=True)
+        columns = [[*map(table.__getitem__, counts)] for table in tables]
+        if width == 1:
+            emit([*zip(keys, panes, counts.values(), *columns, strict=True)])
+            return
+        rows = zip(keys, panes, counts.values(), *columns, strict=True)
+        emit([(*values_of_key(key, width), *values) for key, *values in rows])
 
 
 class PaneWindows(AggregatedWindows[Window]):
@@ -746,7 +467,7 @@ class PaneWindows(AggregatedWindows[Window]):
         taken = {place: parts[place] for place in parts if place not in late} if late else parts
         late |= self._open.take(self.store, taken, closed)
         self.note_late(late, parts, rows)
-        places = [place for place in parts if place not in late]
+        places = [place for place in parts if place not in late] if self.has_notes else []
         if self.is_repeated:
             self._note_changed(places)
         if self.window.until is not None:
@@ -762,8 +483,10 @@ class PaneWindows(AggregatedWindows[Window]):
         late = {place: None for place in changed if closed < place[1] <= ended}
         self.store.fetch((NUMBERED, *place) for place in late)
         for place in late:
-            self._results.put(*place, self._results.get(*place).number, ResultStage.CHANGED)
-            self._numbered[place[1]][place[0]] = None
+            number, stage = self._results.get(*place)
+            if stage not in _ENDED_BY_VALUES:
+                self._results.put(*place, number, ResultStage.CHANGED)
+                self._numbered[place[1]][place[0]] = None
         if self._every_s < inf:
             self._changed |= {place: None for place in changed if ended < place[1]}
 
@@ -773,23 +496,37 @@ class PaneWindows(AggregatedWindows[Window]):
         return self.is_repeated or self.window.until is not None
 
     def _full_ones(self, places: Iterable[PanePlace]) -> dict[PanePlace, Time]:
-        """The windows that `until` has ended, with their regular end."""
+        """The panes of which `until` has ended all windows, with the regular end of the last."""
         if self.window.until is None:
             return {}
-        self.store.fetch((NUMBERED, *place) for place in places)
-        stages = {place: self._results.get(*place).stage for place in places}
-        full = (
-            place
-            for place, stage in stages.items()
-            if stage in (ResultStage.FULL, ResultStage.CLOSED)
-        )
-        return {place: self.panes.start(place[1] + 1) for place in full}
+        ended = self._open.last_ended(minus(self._time, self.allowed))
+        windows = {
+            (group, pane): [(group, last) for last in self._windows_of(pane) if ended < last]
+            for group, pane in places
+        }
+        self.store.fetch((NUMBERED, *place) for place in chain.from_iterable(windows.values()))
+        return {
+            place: self.panes.start(open_ones[-1][1] + 1)
+            for place, open_ones in windows.items()
+            if open_ones and all(map(self._is_full, open_ones))
+        }
+
+    def _is_full(self, place: PanePlace) -> bool:
+        """Whether `until` has ended a window."""
+        return self._results.get(*place).stage in _ENDED_BY_VALUES
 
     def _note_full(self, places: Iterable[PanePlace], until: Callable[[Any], bool]) -> None:
         """Note which open windows have ended by their values: the next watermark brings these."""
         ended = self._open.last_ended(self._time)
-        places = [place for place in places if ended < place[1]]
-        for (group, last), content in self._open.windows(self.store, places).items():
+        windows = {
+            (group, last): None
+            for group, pane in places
+            for last in self._windows_of(pane)
+            if ended < last
+        }
+        self.store.fetch((NUMBERED, *place) for place in windows)
+        windows = {place: None for place in windows if not self._is_full(place)}
+        for (group, last), content in self._open.windows(self.store, windows).items():
             number = self._results.get(group, last).number
             end = self.panes.start(last + 1)
             rows = self.results(group, end, content, kind=ResultKind.FINAL, number=number + 1)
@@ -814,8 +551,9 @@ class PaneWindows(AggregatedWindows[Window]):
         if self.has_notes:
             rows_of_windows += self._final(ended)
         else:
-            for last, group, content in ended:
-                rows_of_windows += self.results(group, self.panes.start(last + 1), content)
+            for last, windows in groupby(ended, itemgetter(0)):
+                _, groups, contents = zip(*windows, strict=True)
+                rows_of_windows += self.results_of_all(self.panes.start(last + 1), groups, contents)
         for group in behind:
             self.store.remove((BEHIND, group))
         return rows_of_windows
@@ -823,26 +561,26 @@ class PaneWindows(AggregatedWindows[Window]):
     def _final(self, ended: Iterable[tuple[int, Any, Content]]) -> Iterator[Sequence[Any]]:
         """The rows of windows that have ended, and of those that have changed since their end."""
         contents = {(group, last): content for last, group, content in ended}
-        kinds = dict.fromkeys(contents, ResultKind.FINAL)
+        have_ended = {*contents}
         due = [place for place in self._results.due() if place not in contents]
-        open_before = set[PanePlace]()
-        for place, content in self._open.windows(self.store, due).items():
-            if self._results.get(*place).stage is ResultStage.FULL:
-                open_before.add(place)
-            is_first = self._results.get(*place).number == 0
-            contents[place] = content
-            kinds[place] = (
-                ResultKind.FINAL if is_first or place in open_before else ResultKind.UPDATE
-            )
+        contents |= self._open.windows(self.store, due)
         self.store.fetch((NUMBERED, *place) for place in contents)
         for place, content in contents.items():
             self._changed.pop(place, None)
-            stage = ResultStage.CLOSED if place in open_before else ResultStage.ENDED
-            yield from self._numbered_results(place, content, kinds[place], stage)
-            if place in open_before:
+            number, stage = self._results.get(*place)
+            is_full, is_over = stage is ResultStage.FULL, place in have_ended
+            if stage is not ResultStage.CLOSED:
+                is_update = number > 0 and not (is_full or is_over)
+                yield from self._numbered_results(
+                    place,
+                    content,
+                    ResultKind.UPDATE if is_update else ResultKind.FINAL,
+                    ResultStage.CLOSED if is_full else ResultStage.ENDED,
+                )
+            if is_over and not self.allowed:
+                self._forget_ended(place)
+            elif is_full and not is_over and self.window.panes == 1:
                 self._open.take_out(self.store, place)
-            elif not self.allowed:
-                self._forget_result(place)
 
     def _numbered_results(
         self, place: PanePlace, content: Content, kind: ResultKind, stage: ResultStage
@@ -851,6 +589,14 @@ class PaneWindows(AggregatedWindows[Window]):
         self._numbered[last][group] = None
         number = self._results.next(group, last, stage)
         return self.results(group, self.panes.start(last + 1), content, kind=kind, number=number)
+
+    def _forget_ended(self, place: PanePlace) -> None:
+        """Forget the results of a window that has ended; at the end of all sources not the number
+        of one that is too far ahead of the clock, because a later run continues it."""
+        if place[1] <= self._open.last_ended(self.newest_end):
+            self._forget_result(place)
+        elif not self._is_full(place):
+            self._results.put(*place, self._results.get(*place).number, ResultStage.OPEN)
 
     def _forget_result(self, place: PanePlace) -> None:
         group, last = place

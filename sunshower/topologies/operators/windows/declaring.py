@@ -43,11 +43,11 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     AggregatedWindows,
     CombinePanes,
     CountWindows,
-    PaneValues,
     PaneWindows,
 )
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.numbered_results import RESULT_FIELDS
+from sunshower.topologies.operators.windows.panes import PaneValues
 from sunshower.topologies.operators.windows.session_windows import SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
@@ -231,6 +231,8 @@ def with_watermarks(
         operator.sources = sum(tasks.values())
         own_tasks = sum(tasks[spout] for spout in senders.spouts)
         operator.senders = own_tasks, tuple(senders.stages)
+        if operator.has_tables:
+            operator.tables = senders.tables()
     return by_id
 
 
@@ -278,6 +280,11 @@ class _Senders:
             for known in self._components[stage].implementation.window.fields:
                 for field in fields:
                     check_follows(field, known, kind, stage, where)
+
+    def tables(self) -> tuple[str, ...]:
+        """Those that only reach inputs behind the first."""
+        streams = upstream(self._components, self._components[self._window].inputs[:1])
+        return tuple(id for id in (*self.spouts, *self.stages) if id not in streams)
 
     def _follow(
         self,
@@ -383,7 +390,7 @@ def check_time(
             f"{where}: its event time is {field.name!r}, that of another window downstream of "
             f"{rows} is {known.name!r}; give both the same field"
         )
-    check_equal(field, known, rows, where, ("zone", "ahead", "unit"))
+    check_equal(field, known, rows, where, ("ahead", "unit"))
 
 
 def check_equal(
@@ -419,7 +426,7 @@ def _with_times(
             check_time(field, known, rows, schema, code, where, _REMEDY)
             for other in times.values():  # of other streams
                 check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
-            times.setdefault(id, field)
+            times[id] = field if known is None else known.read_as(field)
     return replace(spout, event_times=times)
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import partial
-from math import floor, inf, isfinite, nextafter
+from math import ceil, floor, inf, isfinite, nextafter
 from numbers import Integral
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
@@ -73,17 +73,30 @@ class TimeField(NamedTuple):
 
     `zone`: of its times that have none. `ahead`: how far ahead of the clock a time may be and move
     the watermark, in the unit of the field; "auto": an hour for datetimes, and for numbers with a
-    `unit`; None: as far as it likes. `unit`: of numbers, which count from 1970 on.
+    `unit`; None: as far as it likes. `unit`: of numbers, which count from 1970 on. `other_zones`:
+    of a spout, in which further windows read its times.
     """
 
     name: str
     zone: str | None = None
     ahead: Ahead = "auto"
     unit: Unit = None
+    other_zones: tuple[str | None, ...] = ()
+
+    @property
+    def zones(self) -> tuple[str | None, ...]:
+        """All zones in which it is read."""
+        return self.zone, *self.other_zones
+
+    def read_as(self, other: TimeField | None) -> TimeField:
+        """This field of a spout, if another window reads it as `other`."""
+        if other is None or other.zone in self.zones:
+            return self
+        return self._replace(other_zones=(*self.other_zones, other.zone))
 
     def reader(self, schema: Schema) -> TimeReader:
         """Reads it from records of a schema."""
-        return TimeReader(f"field {self.name!r}", schema.key([self.name]), self.zone)
+        return TimeReader(f"field {self.name!r}", schema.key([self.name]), *self.zones)
 
 
 def declared_time(name: str, settings: Mapping[str, Any], where: str) -> TimeField:
@@ -98,13 +111,15 @@ def declared_time(name: str, settings: Mapping[str, Any], where: str) -> TimeFie
 class TimeReader:
     """Reads the event times of records.
 
-    `what`: where values come from, for errors. `get`: of a record. `zone`: of datetimes without a
-    zone, and of dates; None: such a datetime ends the topology, and a date is midnight in UTC.
+    `what`: where values come from, for errors. `get`: of a record. `zones`: of datetimes without a
+    zone, and of dates; None: such a datetime ends the topology, and a date is midnight in UTC. In
+    several zones such a value is the first of its moments.
     """
 
-    def __init__(self, what: str, get: Callable[[Any], Any], zone: str | None) -> None:
+    def __init__(self, what: str, get: Callable[[Any], Any], *zones: str | None) -> None:
         self.what, self._get = what, get
-        self._zone = None if zone is None else ZoneInfo(zone)
+        self._zones = [None if zone is None else ZoneInfo(zone) for zone in zones]
+        self.spread_s = 0  # the longest time from the first to the last moment of a value
         self.kinds: set[type] = set()  # the types of the values that it has read last
         self._ambiguous = self._skipped = 0
 
@@ -162,7 +177,7 @@ class TimeReader:
         )
 
     def figures(self) -> Mapping[str, float]:
-        if self._zone is None:
+        if not any(self._zones):
             return {}
         return {"ambiguous times": self._ambiguous, "skipped times": self._skipped}
 
@@ -183,13 +198,19 @@ class TimeReader:
 
     def _offset(self, value: datetime, *, is_utc: bool) -> timedelta:
         """The offset of a datetime without a zone. `is_utc`: without `zone` it is one of UTC."""
-        zone = self._zone
+        offsets = [self._offset_in(zone, value, is_utc=is_utc) for zone in self._zones]
+        if len(offsets) > 1:
+            spread_s = ceil((max(offsets) - min(offsets)).total_seconds())
+            self.spread_s = max(self.spread_s, spread_s)
+        return max(offsets)
+
+    def _offset_in(self, zone: ZoneInfo | None, value: datetime, *, is_utc: bool) -> timedelta:
         if zone is None:
             return _ZERO if is_utc else self._refuse(value)
         before = value.replace(tzinfo=zone, fold=0).utcoffset() or _ZERO
         after = value.replace(tzinfo=zone, fold=1).utcoffset() or _ZERO
         if before != after:
-            self._note_transition(value, is_twice=before > after)
+            self._note_transition(value, zone, is_twice=before > after)
         return after if value.fold else before
 
     def _refuse(self, value: datetime) -> NoReturn:
@@ -199,7 +220,7 @@ class TimeReader:
             'zone="UTC" (of the window, join or process), or make datetimes with a zone'
         )
 
-    def _note_transition(self, value: datetime, *, is_twice: bool) -> None:
+    def _note_transition(self, value: datetime, zone: ZoneInfo, *, is_twice: bool) -> None:
         first = not (self._ambiguous if is_twice else self._skipped)
         if is_twice:
             self._ambiguous += 1
@@ -211,7 +232,7 @@ class TimeReader:
             _LOG.warning(
                 "%s is %s, which %s in %s because the clock changes. It is taken as fold=%d says "
                 "(0: %s). Further ones are counted, not logged",
-                *(self.what, value, how, self._zone, value.fold, taken),
+                *(self.what, value, how, zone, value.fold, taken),
             )
 
     def _of_numpy(self, value: Any) -> Time:
@@ -228,13 +249,13 @@ class TimeReader:
             return self.of_value(str(value))
         ticks = Decimal(int(value.astype(np.int64)) * count)
         seconds = _EXACT.multiply(ticks, _TICKS[unit])
-        if self._zone is None:  # NumPy counts from 1970 in UTC
+        if not any(self._zones):  # NumPy counts from 1970 in UTC
             return from_decimal(seconds)
         try:
             whole = _NAIVE_EPOCH + timedelta(seconds=floor(seconds))
         except OverflowError:
             return self.of_value(str(value))
-        return minus(from_decimal(seconds), _of_delta(self._offset(whole, is_utc=False)))
+        return minus(from_decimal(seconds), _of_delta(self._offset(whole, is_utc=True)))
 
 
 def _of_number(value: Any) -> Time | None:

@@ -6,7 +6,7 @@ near both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count as count_from
@@ -15,11 +15,8 @@ from typing import Any, Self, TypeAlias
 
 from sunshower.records import key_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.windows.aggregated_windows import (
-    PARTS,
-    AggregatedWindows,
-    Content,
-)
+from sunshower.topologies.operators.states import Key
+from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     exact,
@@ -35,10 +32,12 @@ from sunshower.topologies.operators.windows.numbered_results import (
     ResultKind,
     ResultStage,
 )
+from sunshower.topologies.operators.windows.panes import PARTS, Content
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.topologies.operators.windows.window_operator import DueTimes
 
+_DEPTH = 3  # of the lists of sessions: all of a group, each, and its content
 Session: TypeAlias = list[Any]  # the times of its first and its last row, and its content
 
 
@@ -100,35 +99,32 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
-        self.store.fetch({(self.place_word, group): None for group, _ in parts})
-        changed: dict[Any, list[Session]] = {}
-        before: dict[Any, list[Session]] = {}
-        closed = minus(self._time, self.allowed)
+        groups = [*dict.fromkeys(group for group, _ in parts)]
+        before = dict(zip(groups, self._stored_all(groups), strict=True))
+        changed = {group: [*sessions] for group, sessions in before.items()}
+        closed, is_near, grows = minus(self._time, self.allowed), self._is_near, self.contents.grows
         for (group, time), content in parts.items():
-            if group not in changed:
-                changed[group] = self._stored(group)
-                before[group] = [*changed[group]]
             sessions = changed[group]
-            near = [session for session in sessions if self._is_near(session, time)]
+            joined: Session = [time, time, _Growing({}, [content]) if grows else content]
+            if len(sessions) == 1 and is_near(sessions[0], time):  # most records
+                sessions[0] = self._joined(sessions[0], joined)
+                continue
+            near = [at for at, session in enumerate(sessions) if is_near(session, time)]
             if not near:
                 if not is_before(closed, end := self.end_of(time)):
                     late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
                 self._ends.expect(group, end)
-            joined: Session = [
-                *(time, time),
-                _Growing({}, [content]) if self.contents.grows else content,
-            ]
-            for session in near:
-                sessions.remove(session)
-                joined = self._joined(session, joined)
+            for at in near:
+                joined = self._joined(sessions[at], joined)
+            for at in reversed(near):
+                del sessions[at]
             sessions.append(joined)
-        for group, sessions in changed.items():
-            if self.is_repeated:
+        if self.is_repeated:
+            for group, sessions in changed.items():
                 self._note_changed(group, before[group], sessions)
-            if sessions:
-                self._put(group, sessions)
+        self._put({group: sessions for group, sessions in changed.items() if sessions})
         self.note_late(late, parts, rows)
 
     def _note_changed(
@@ -164,36 +160,52 @@ class SessionWindows(AggregatedWindows[Sessions]):
             content,
         ]
 
-    def _stored(self, group: Any) -> list[Session]:
-        sessions: list[Session] = self.store.get((self.place_word, group)) or []
-        if not self.contents.grows:
-            return sessions
-        return [[first, last, _Growing.of(content)] for first, last, content in sessions]
+    def _stored(self, group: Any) -> Sequence[Session]:
+        (sessions,) = self._stored_all([group])
+        return sessions
 
-    def _put(self, group: Any, sessions: Sequence[Session]) -> None:
-        if self.contents.grows:
-            contents: list[_Growing] = [session[2] for session in sessions]
-            unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
-            for each in contents:
-                if each.new:
-                    number = next(reversed(each.parts)) if each.parts else next(unused)
-                    part = each.parts.get(number, 0)
-                    content = self.contents.merged_all(each.new)
-                    self.store.put((self.place_word, group, number, part), content)
-                    each.parts[number] = part + 1
-            sessions = [
-                [first, last, {PARTS: [[*pair] for pair in content.parts.items()]}]
-                for first, last, content in sessions
-            ]
-        self.store.put((self.place_word, group), sessions)
+    def _stored_all(self, groups: Iterable[Any]) -> Iterable[Sequence[Session]]:
+        """The sessions of groups. They may be those of the store: do not change them."""
+        for sessions in self.store.view([(self.place_word, group) for group in groups], _DEPTH):
+            if not sessions:
+                yield ()
+            elif not self.contents.grows:
+                yield sessions
+            else:
+                yield [[first, last, _Growing.of(content)] for first, last, content in sessions]
+
+    def _put(self, sessions: Mapping[Any, Sequence[Session]]) -> None:
+        """Put the sessions of groups; none: there are none left."""
+        changes: dict[Key, Any] = {}
+        for group, several in sessions.items():
+            listed: Any = several or None
+            if several and self.contents.grows:
+                changes |= self._new_parts(group, [session[2] for session in several])
+                listed = [
+                    [first, last, {PARTS: [[*pair] for pair in content.parts.items()]}]
+                    for first, last, content in several
+                ]
+            changes[self.place_word, group] = listed
+        self.store.replace(changes, _DEPTH)
+
+    def _new_parts(self, group: Any, contents: Sequence[_Growing]) -> dict[Key, Any]:
+        """What is new in the contents of all sessions of a group: the entries with it."""
+        unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
+        parts: dict[Key, Any] = {}
+        for each in contents:
+            if each.new:
+                number = next(reversed(each.parts)) if each.parts else next(unused)
+                part = each.parts.get(number, 0)
+                parts[self.place_word, group, number, part] = self.contents.merged_all(each.new)
+                each.parts[number] = part + 1
+        return parts
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups = [group for _, group in self._ends.due(time)]
-        self.store.fetch((self.place_word, group) for group in groups)
-        rows = self._removals() if self.is_repeated else []
-        for group in groups:
-            left = []
-            for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
+        rows, remaining = self._removals() if self.is_repeated else [], dict[Any, list[Session]]()
+        for group, sessions in zip(groups, self._stored_all(groups), strict=True):
+            left = remaining[group] = []
+            for session in sorted(sessions, key=lambda session: exact(session[0])):
                 if is_before(time, end := self.end_of(session[1])):
                     left.append(session)
                     self._ends.expect(group, end)
@@ -204,15 +216,8 @@ class SessionWindows(AggregatedWindows[Sessions]):
                         self._ended.expect(group, end)
                 else:
                     rows += self.results(group, end, self._taken(group, session[2]))
-            self._leave(group, left)
+        self._put(remaining)
         return rows
-
-    def _leave(self, group: Any, sessions: Sequence[Session]) -> None:
-        """Store what is left of the sessions of a group."""
-        if sessions:
-            self._put(group, sessions)
-        else:
-            self.store.remove((self.place_word, group))
 
     def _removals(self) -> list[Sequence[Any]]:
         """The rows that take back the results of sessions that have become others."""
@@ -251,7 +256,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 else:
                     self._taken(group, session[2])
                     self._results.remove(group, end)
-            self._leave(group, left)
+            self._put({group: left})
 
     @property
     def has_changed(self) -> bool:
@@ -282,7 +287,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def _is_near(self, session: Session, time: Time) -> bool:
         first, last, _ = session
-        return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
+        gap = self._gap
+        if type(time) is int and type(first) is type(last) is type(gap) is int:
+            return first - gap < time < last + gap
+        return excess(time, first, gap) < 0 and excess(last, time, gap) < 0
 
     def end_of(self, time: Time) -> Time:
         return plus(time, self._gap)

@@ -26,6 +26,7 @@ from sunshower.topologies.operators.windows.event_times import (
     as_float,
     exact,
     highest,
+    just_after,
     lowest,
     minus,
 )
@@ -37,6 +38,7 @@ WATERMARKS = "__watermarks"  # the stream that they are sent on
 IDLE_S = 30.0  # a partition is idle after so long without records that move the watermark
 HOLDS_S = 2.0  # status names what has held windows back for so long
 GAP_S = 10.0  # the longest time between two empty fetches; after a longer one IDLE_S begins again
+_NOTHING: tuple[Time, int, Time] = (-inf, 0, -inf)
 _NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
 
@@ -69,6 +71,11 @@ class Watermark(NamedTuple):
     tasks: int = 0  # how many tasks that has
     silent: bool = False  # no record has come for so long that open windows end
     of_tree: tuple[int, ...] = ()  # its tree, if it is no spout
+    sender: str = ""  # the component
+    # This one was confirmed before the last empty fetch of any partition that is at its end now,
+    # and the others, which are not, have reached `busy`. 0: it is not known.
+    emptied: int = 0
+    busy: Time = -inf
 
     @property
     def tree(self) -> WatermarkTree:
@@ -98,6 +105,11 @@ class PartitionTime:
     def time(self) -> Time:
         """Windows may end up to this time, as far as this partition is concerned."""
         return highest([self.reached, self.passed])
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether its last fetch has ended at its end, without a record."""
+        return self.quiet_s < inf
 
     @property
     def is_idle(self) -> bool:
@@ -300,6 +312,17 @@ class PartitionTimes:
         fetched_s = min((part.fetched_s for part in self._times.values()), default=inf)
         return self._before(fetched_s).confirmed
 
+    @property
+    def emptied(self) -> tuple[int, Time]:
+        """The last watermark that was confirmed before the oldest of the last fetches of partitions
+        that are at their end, and the event time that the others have reached."""
+        parts = self._times.values()
+        fetches = (part.fetched_s for part in parts if part.is_at_end)
+        fetched_s = min(fetches, default=-inf if parts else inf)
+        busy = (part.time for part in parts if not part.is_at_end)
+        left = (part.time for part in self._left.values())
+        return self._before(fetched_s).confirmed, lowest((*busy, *left))
+
     def _time(self, partition: int) -> PartitionTime:
         if (known := self._times.get(partition)) is None:
             known = self._times[partition] = PartitionTime(idle_after_s=self.idle_s)
@@ -317,20 +340,29 @@ class _Source:
 
     mark: Watermark  # the last one
     passed: Time = -inf  # what the others had reached at its last empty fetch, if it was idle
+    emptied: Time = -inf  # of a table: what it has reached, as far as it is read to its end
     # number of a watermark → what the others had reached when it arrived, and the last watermark
-    # that this task had sent in its tree, or before
-    noted: dict[int, tuple[Time, int]] = field(default_factory=dict)
+    # that this task had sent in its tree, or before; and what those had reached that are no tables
+    noted: dict[int, tuple[Time, int, Time]] = field(default_factory=dict)
 
     @property
     def time(self) -> Time:
-        return highest([self.mark.reached, self.passed])
+        return highest([self.mark.reached, self.passed, self.emptied])
 
 
 class ReachedTime:
-    """The event time that all sources of a window have reached."""
+    """The event time that all sources of a window have reached.
 
-    def __init__(self, spouts: int, stages: Iterable[str] = ()) -> None:
-        """`spouts`: how many spout tasks send watermarks; `stages`: the components that do."""
+    A partition of a table that is read to its end has reached what the other sources had reached
+    then, so a table that rarely changes delays nothing.
+    """
+
+    def __init__(
+        self, spouts: int, stages: Iterable[str] = (), tables: Collection[str] = ()
+    ) -> None:
+        """`spouts`: how many spout tasks send watermarks; `stages`: the components that do;
+        `tables`: those of them, and the spouts, that only change a table."""
+        self._tables = frozenset(tables)
         self._tasks: dict[str, float] = dict.fromkeys(stages, inf)
         if spouts:
             self._tasks[""] = spouts
@@ -354,10 +386,13 @@ class ReachedTime:
         self.highest = highest([self.highest, mark.newest])
         self.has_ahead |= mark.ahead
         if mark.idle:
-            known.passed = highest([known.passed, known.noted.get(mark.fetched, (-inf, 0))[0]])
-        known.noted[mark.number] = self._lowest_but(mark.task), sent
+            known.passed = highest([known.passed, known.noted.get(mark.fetched, _NOTHING)[0]])
+        if mark.sender in self._tables:
+            known.emptied = lowest([mark.busy, known.noted.get(mark.emptied, _NOTHING)[2]])
+        known.noted[mark.number] = self._lowest_but(mark.task), sent, self._lowest_of_streams
+        first = min(mark.fetched, mark.emptied) if mark.sender in self._tables else mark.fetched
         for number in [*known.noted]:
-            if number < mark.fetched or len(known.noted) > _NOTED_MAX:
+            if number < first or len(known.noted) > _NOTED_MAX:
                 del known.noted[number]
         return True
 
@@ -405,7 +440,15 @@ class ReachedTime:
         running = [source for source in self._known.values() if not source.mark.ended]
         if not running or not self.is_complete or not all(source.mark.idle for source in running):
             return None
-        return min(source.noted.get(source.mark.fetched, (-inf, 0))[1] for source in running)
+        return min(source.noted.get(source.mark.fetched, _NOTHING)[1] for source in running)
+
+    @property
+    def emptied(self) -> int:
+        """As `fetched`, if all sources that have not ended are at their end now; 0: one is not."""
+        running = [source for source in self._known.values() if not source.mark.ended]
+        if not running or not self.is_complete or any(s.mark.busy != inf for s in running):
+            return 0
+        return min(source.noted.get(source.mark.emptied, _NOTHING)[1] for source in running)
 
     def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
@@ -421,6 +464,17 @@ class ReachedTime:
             running = [source.time for source in known if source.time != -inf] or [-inf]
         reached = minus(lowest(running), late)
         return lowest([reached, *(source.mark.pending for source in known)])
+
+    @property
+    def _lowest_of_streams(self) -> Time:
+        """What the sources had reached that are no tables. When these have ended, nothing waits for
+        a table, except for what is there: then just after what they have reached."""
+        if not self._tables or not self.is_complete:
+            return -inf
+        streams = [s for s in self._known.values() if s.mark.sender not in self._tables]
+        running = [s.time for s in streams if not (s.mark.ended or s.mark.idle)]
+        ended = [just_after(s.mark.newest) for s in streams if s.mark.ended]
+        return lowest(running, default=-inf if len(ended) < len(streams) else highest(ended))
 
     def _lowest_but(self, task: int) -> Time:
         """What the sources had reached that have records, except this one; -inf if there is none.

@@ -52,6 +52,7 @@ _LENGTHS: Mapping[str, Any] = {
     "allowed": _LATE,
     **dict.fromkeys(get_args(CalendarUnit), _CALENDAR),
 }
+_UNTIL = AnyOf((FUNCTION, NONE))
 _OFFSET_MAX_S = 366 * 86_400
 
 
@@ -155,7 +156,7 @@ class AlignedWindow(Window):
         return CalendarPanes(self.calendar, every, self.zone, offset_s, self.per_s)
 
 
-@checked(until=AnyOf((FUNCTION, NONE)), **_LENGTHS)
+@checked(until=_UNTIL, **_LENGTHS)
 def tumbling(
     *,
     count: int | None = None,
@@ -181,7 +182,7 @@ def tumbling(
     return _repeating(window, early, allowed, until)
 
 
-@checked(every=_GAP, **_LENGTHS)
+@checked(every=_GAP, until=_UNTIL, **_LENGTHS)
 def sliding(
     *,
     count: int | None = None,
@@ -199,12 +200,13 @@ def sliding(
     at_end: AtEnd = "end",
     early: float | None = None,
     allowed: float = 0.0,
+    until: Callable[[Any], bool] | None = None,
 ) -> Window:
     """Overlapping windows that start `every` rows, seconds, days, weeks or months. Raises
     ConfigError. As in Storm, the first windows start before the first row and have fewer rows."""
     lengths = {"count": count, "seconds": seconds, "days": days, "weeks": weeks, "months": months}
     window = _window(lengths, every, offset, field, late, zone, ahead, unit, at_end)
-    return _repeating(window, early, allowed)
+    return _repeating(window, early, allowed, until)
 
 
 def _window(
@@ -253,7 +255,7 @@ def _repeating(
     window: Window,
     early: float | None,
     allowed: float,
-    until: Callable[[Any], bool] | None = None,
+    until: Callable[[Any], bool] | None,
 ) -> Window:
     """The window with results before its end, or after it, or with an end of its own."""
     if early is None and not allowed and until is None:
@@ -308,7 +310,15 @@ class Sessions:
 AnyWindow: TypeAlias = Window | Sessions
 
 
-@checked(gap=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE, early=_EARLY, allowed=_LATE)
+@checked(
+    gap=_GAP,
+    late=_LATE,
+    ahead=AHEAD_RULE,
+    unit=UNIT_RULE,
+    early=_EARLY,
+    allowed=_LATE,
+    until=None,  # refused below
+)
 def sessions(
     *,
     gap: float,
@@ -320,9 +330,17 @@ def sessions(
     at_end: AtEnd = "end",
     early: float | None = None,
     allowed: float = 0.0,
+    until: None = None,
 ) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
-    time of each row. Raises ConfigError."""
+    time of each row. Raises ConfigError, also if `until` is given."""
+    if until is not None:
+        raise ConfigError(
+            "sessions: until= is for tumbling and sliding windows. A session is known by its last "
+            "row, so which row it ended with, and to which session later rows belong, would depend "
+            "on the order in which rows arrive. Use .in_order(…).process(…), whose function ends "
+            "a session as it likes"
+        )
     time = TimeField(field, zone_named(zone, "sessions"), ahead, unit)
     repeated = Repeated(early, allowed) if early is not None or allowed else None
     return Sessions(gap, time, late, at_end, repeated)

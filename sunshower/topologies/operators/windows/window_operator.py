@@ -18,7 +18,7 @@ tree:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -124,6 +124,9 @@ class WindowOperator(Gathering):
     sources = 0
     # how many spout tasks send it watermarks, and the stages that do; None: its sources
     senders: tuple[int, Sequence[str]] | None = None
+    has_tables = False  # whether its inputs behind the first are changes of a table
+    # the senders whose records are nothing but such changes: see ReachedTime
+    tables: Collection[str] = ()
     sends = False  # whether it sends watermarks itself
     word = "window"
     _front: Time  # nothing but rows that are owed is before it, see above
@@ -218,7 +221,7 @@ class WindowOperator(Gathering):
         self._context, self.clock = context, context.clock
         self.store.open(context)
         spouts, stages = self.senders or (self.sources, ())
-        self._reached = ReachedTime(spouts, stages)
+        self._reached = ReachedTime(spouts, stages, self.tables)
         self._life, self._number = int(1e6 * self.clock.now()), 0  # of the watermarks it sends
         # spout task → the tree of the last of its watermarks, and the number of what was sent in it
         self._trees: dict[int, tuple[WatermarkTree, int]] = {}
@@ -263,9 +266,11 @@ class WindowOperator(Gathering):
         have lost what they knew hear of this one, and more if there is something new."""
         reached, front = self._reached, self.claim
         has_ended = reached.has_ended and not self._owed
-        fetched = None if self._owed or self.has_open else reached.fetched
+        waits = bool(self._owed) or self.has_open
+        fetched = None if waits else reached.fetched
         is_idle = fetched is not None
-        is_silent = reached.is_silent and not (self._owed or self.has_open)
+        is_silent = reached.is_silent and not waits
+        emptied = 0 if waits else reached.emptied
         about = front, has_ended, is_idle, is_silent
         if not is_first and about == self._sent:
             return
@@ -291,6 +296,9 @@ class WindowOperator(Gathering):
                 tasks=int(self._context.parallelism),
                 silent=is_silent,
                 of_tree=tuple(heard.tree),
+                sender=self._context.component,
+                emptied=emptied,
+                busy=inf if emptied else -inf,
             )
         )
 
@@ -381,7 +389,8 @@ class WindowOperator(Gathering):
             self.store.put((TIME,), time)
         if len(due) > was_there:
             self._owed[tree.task] = Owed(*place, due, since if since < inf else before)
-            self.store.put((OWED, tree.task), [*place, [list(row) for row in due]])
+            rows = [row if type(row) is list else list(row) for row in due]
+            self.store.replace({(OWED, tree.task): [*place, rows]}, depth=3)
         elif owed is not None and not due:
             del self._owed[tree.task]
             self.store.remove((OWED, tree.task))
@@ -394,10 +403,18 @@ class WindowOperator(Gathering):
         """Up to where windows have ended at the end of all sources. Windows that only have times
         too far ahead of the clock do not count: otherwise all records of the next run were late.
         `newest`: the highest time that is not; inf: none is; None: as watermarks have said."""
-        last, newest = self.last_time(ended), self._reached.newest if newest is None else newest
-        if newest == inf or last == -inf:
-            return last
-        return lowest([last, newest if newest == -inf else self.end_of(newest)])
+        end = self.newest_end if newest is None else self.end_of_newest(newest)
+        return lowest([self.last_time(ended), end])
+
+    @property
+    def newest_end(self) -> Time:
+        """The end of the last window with a time that is not too far ahead of the clock; -inf:
+        there is none; inf: no time was too far ahead."""
+        return self.end_of_newest(self._reached.newest)
+
+    def end_of_newest(self, newest: Time) -> Time:
+        """The end of the last window with the highest time of all; infinite as that is."""
+        return newest if newest in (inf, -inf) else self.end_of(newest)
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Records, Spout, Topology, count, run_inline
+from sunshower import Bolt, Context, Records, Spout, Topology, count, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.state import SqliteState
@@ -78,8 +78,56 @@ def test_an_order_waits_for_the_watermarks_of_both_sides() -> None:
     """The price of 4 comes two seconds after the order that gets it."""
     orders = [Order(str(at), at, "x") for at in range(0, 12, 4)]
     prices = [Price("x", at, at) for at in (0, 3, 9)]
-    found, _ = run_join(Slow(orders), Slow(prices, 2.0))
+    found, _ = run_join(Slow(orders), Slow(prices, 2.0), late=8)
     assert found == [("0", 0), ("4", 3), ("8", 3)]
+
+
+class Rarely(Spout[Price]):
+    """A price, another one after half a minute, and nothing in between and after it."""
+
+    emits = Price
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Price | None]:
+        begun_s = self.clock.now()
+        yield Price("x", 0, 1)
+        while self.clock.now() < begun_s + 30:
+            yield None
+        yield Price("x", 30, 2)
+        while self.clock.now() < begun_s + 90:
+            yield None
+
+
+class Moments(Bolt[Any, None]):
+    """Keeps the order, its price and the time of the clock of each record."""
+
+    def prepare(self, context: Context) -> None:
+        self.clock, self.begun_s = context.clock, context.clock.now()
+        self.rows: list[tuple[float, int, float]] = []
+
+    def process(self, record: Any) -> None:
+        self.rows.append((record[2], record[4], self.clock.now() - self.begun_s))
+
+    def result(self) -> list[tuple[float, int, float]]:
+        return self.rows
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_table_that_rarely_changes_delays_nothing(tasks: int) -> None:
+    """Each order, but the last one, leaves with the next one, not half a minute later."""
+    topology = Topology("orders")
+    prices = topology.spout("prices", Rarely())
+    table = prices.group_by("item").table(**TABLE)
+    orders = source(topology, Order, Slow([Order(str(at), at, "x") for at in range(60)]))
+    joined = orders.join(table, "item", as_of="at", fields=FIELDS, late=1, parallelism=tasks)
+    joined.shuffle().bolt("moments", Moments)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["moments"]
+    assert [(at, cents) for at, cents, _ in sorted(rows)] == [
+        (at, 1 if at < 30 else 2) for at in range(60)
+    ]
+    assert max(moment - at for at, _, moment in rows if at < 58) < 4
 
 
 def test_a_late_change_counts_for_the_orders_after_it_and_a_late_order_is_not_joined() -> None:

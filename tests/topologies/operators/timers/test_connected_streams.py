@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from benchmarks.simulated.stage_chains import Row
 from sunshower import KeyState, Records, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
@@ -26,7 +27,7 @@ from tests.topologies.operators.windows.event_time_swarm import (
     LogReader,
     run_program,
 )
-from tests.topologies.operators.windows.stage_swarm import Note, Row, written
+from tests.topologies.operators.windows.stage_swarm import Note, written
 
 
 class Order(NamedTuple):

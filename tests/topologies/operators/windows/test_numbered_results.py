@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from sunshower import (
     batch,
     collect,
     count,
+    reduce,
     run_inline,
     sessions,
     sliding,
@@ -220,6 +221,49 @@ def test_a_window_that_has_ended_by_its_values_has_no_further_results(tmp_path: 
     assert [row[0] for row in first["late"] + second["late"]] == [10] * 3
 
 
+def test_a_sliding_window_ends_by_its_values_and_others_have_its_later_records() -> None:
+    window = sliding(seconds=20, every=10, field="at", until=is_full)
+    found = windowed(window, 1, 2, 3, 4, 12, 13, 14, 15, 45)
+    assert sorted(found["kept"]) == [(10, 3), (20, 3), (30, 3), (50, 1), (60, 1)]
+    assert found["late"] == [(20, 1), (30, 1)], "both windows of the record have ended"
+
+
+@pytest.mark.parametrize("in_panes", [False, True])
+@seeds(20)
+def test_a_record_is_in_each_window_that_has_not_ended_by_its_values(
+    seed: int, in_panes: bool
+) -> None:
+    """Of sliding windows, whose records are shared: each window has a result, with records of its
+    time alone, and it has ended if there are more."""
+    draw, every = Random(seed), draw_every(seed)
+    times = [float(draw.randint(1, 60)) for _ in range(40)]
+    more: Any = {"allowed": 100, "early": 1} if draw.random() < 0.5 else {"late": 100}
+    window = sliding(seconds=3 * every, every=every, field="at", until=has_three, **more)
+    topology = Topology("clicks")
+    values = collect("at") if in_panes else reduce(added, [], name="ats")
+    rows = topology.spout("clicks", Paced(*times)).window(window, values)
+    finals = [row for row in results(topology, kept=rows)["kept"] if "early" not in row]
+    assert len({row[0] for row in finals}) == len([row for row in finals if "update" not in row])
+    for end in {end for at in times for end in ends_of(at, every)}:
+        inside = sorted(at for at in times if end in ends_of(at, every))
+        *_, last = (row for row in finals if row[0] == end)
+        assert Counter(last[-1]) <= Counter(inside), f"seed {seed}"
+        assert sorted(last[-1]) == inside or len(last[-1]) >= 3, f"seed {seed}"
+
+
+def draw_every(seed: int) -> int:
+    return Random(seed).choice((4, 10))
+
+
+def ends_of(at: float, every: int) -> list[int]:
+    first = int(at // every + 1) * every
+    return [first, first + every, first + 2 * every]
+
+
+def added(values: list[float], click: Any) -> list[float]:
+    return [*values, click.at]
+
+
 @seeds(20)
 def test_a_record_is_in_the_window_or_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     window = tumbling(seconds=20, field="at", late=DISORDER, until=has_three, early=0.5)
@@ -352,6 +396,11 @@ TENS = tumbling(seconds=10, field="at", allowed=20)
             "until: it reads Click",
         ),
         (lambda _: sliding(count=6, every=3, allowed=1), ConfigError, "for windows of time"),
+        (
+            lambda _: sessions(gap=5, field="at", until=is_full),  # type: ignore[arg-type]
+            ConfigError,
+            "until= is for tumbling and sliding windows. A session is known by its last row",
+        ),
         (lambda _: tumbling(seconds=5, allowed=1), ConfigError, "allowed= needs field="),
         (lambda _: tumbling(seconds=5, early=0), ConfigError, "early is 0"),
         (lambda _: sessions(gap=5, field="at", allowed=-1), ConfigError, "allowed is -1"),

@@ -176,6 +176,43 @@ def test_an_old_life_of_an_idle_task_passes_nothing_over_in_the_next() -> None:
     assert reached.time(0.0) == -inf
 
 
+def test_a_partition_at_its_end_is_told_apart_from_those_that_have_records() -> None:
+    rig = TimesRig(0, 1)
+    rig.wait(1, [], p0=10.0, p1=5.0)
+    rig.times.look([0, 1], {}, 7, rig.now + 0.5)
+    rig.wait(1, [1], p0=50.0)
+    assert rig.times.emptied == (7, 50.0)
+    rig.times.left(0, 3.0, rig.now)
+    assert rig.times.emptied[1] == 3.0
+    rig = TimesRig()
+    rig.times.look([], {}, 9, 1.0)
+    assert rig.times.emptied == (9, inf)
+
+
+def test_a_table_at_its_end_has_reached_what_the_stream_had_reached_before_its_fetch() -> None:
+    reached = ReachedTime(3, tables=["table"])
+    table = {"sender": "table", "busy": inf}
+    reached.hear(mark(0, 1, 10.0))
+    for number in (1, 2):  # task 2 has no partition
+        reached.hear(mark(1, number, 5.0, **table))
+        reached.hear(mark(2, number, -inf, **table))
+        assert reached.time(0.0) == -inf
+    reached.hear(mark(0, 2, 50.0))
+    for number in (3, 4):
+        reached.hear(mark(1, number, 5.0, **table, emptied=2))
+        reached.hear(mark(2, number, -inf, **table, emptied=2))
+        assert reached.time(0.0) == 10.0
+    reached.hear(mark(1, 5, 5.0, **table | {"busy": 20.0}, emptied=4))
+    reached.hear(mark(2, 5, -inf, **table, emptied=4))
+    assert reached.time(0.0) == 20.0, "another partition of it has records"
+    reached.hear(mark(1, 6, 5.0, **table, emptied=4, pending=15.0))
+    assert reached.time(0.0) == 15.0, "a change is not processed"
+    reached.hear(mark(1, 7, 5.0, **table, emptied=4))
+    assert reached.time(0.0) == 50.0
+    reached.hear(mark(1, 8, 5.0, **table, emptied=0))
+    assert reached.time(0.0) == 5.0, "nothing is known of its end"
+
+
 class Half(LogSpout[Click]):
     """Partition 0 has a click each second. That of partition 1 from second 10 on wait until its
     broker is back, after second 50."""

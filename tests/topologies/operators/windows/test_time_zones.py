@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import partial
+from random import Random
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -32,8 +33,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed
 from sunshower.simulation import SimCluster
 from sunshower.state import MemoryState
-from sunshower.topologies.operators.windows.event_times import TimeReader
+from sunshower.topologies.operators.windows.event_times import TimeReader, as_datetime
 from sunshower.trident import FixedBatchSpout, InMemory, batches
+from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 
 BERLIN = "Europe/Berlin"
@@ -303,13 +305,59 @@ def test_wrong_zones_are_refused_at_the_declaration() -> None:
         )
 
 
-def test_windows_with_different_zones_of_one_field_are_refused() -> None:
+class Paced(Records[Row]):
+    """Its rows, with a moment after each, so that watermarks go between them."""
+
+    def records(self) -> Iterator[Any]:
+        for row in super().records():
+            yield row
+            yield None
+
+
+ZONES = (BERLIN, "America/New_York", "Asia/Tokyo")
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@seeds(60)
+def test_each_window_of_a_spout_reads_times_in_its_zone(seed: int, in_batches: bool) -> None:
+    """Local times, disordered within `late`: none is late in a window of any zone."""
+    draw, late = Random(seed), 7_200
+    zones = draw.sample(ZONES, draw.randint(2, 3))
+    rows, time = list[Row](), datetime(2024, draw.choice((3, 6, 10)), 28)  # noqa: DTZ001
+    for number in range(60):
+        time += timedelta(seconds=draw.choice((0, 600, 5_000)))
+        back = timedelta(seconds=draw.choice((0, 0, late)))
+        rows.append(Row("ab"[number % 2], time - back))
+    topology, kept = Topology("zones"), defaultdict[str, list[Any]](list)
+    stream: Any = topology.spout("in", Paced(rows, type=Row))
+    if in_batches:
+        stream = batches(topology, "rows", FixedBatchSpout(rows, 3, type=Row), store=InMemory())
+    for number, zone in enumerate(zones):
+        days: Any = {"seconds": 3_600} if draw.random() < 0.3 else {"days": 1}
+        window = tumbling(**days, field="at", zone=zone, late=late + 3_600)  # clocks may change
+        settings: Any = {"name": f"w{number}", "state": MemoryState()}
+        ended = stream.group_by("k").window(window, count(), **settings)
+        divided, keep = window.divided(), kept[zone]
+        ended.peek(lambda row, keep=keep: keep.append(tuple(row)))
+        expected = Counter[Any]()
+        for row in rows:
+            second = row.at.replace(tzinfo=ZoneInfo(zone)).timestamp()
+            end = divided.start(divided.of_time(second) + 1)
+            expected[row.k, as_datetime(end) if "days" in days else end] += 1
+        zones[number] = [zone, expected]
+    run_inline(topology.graph(), clock=ManualClock())
+    for zone, expected in zones:
+        assert Counter({row[:2]: row[2] for row in kept[zone]}) == expected, f"seed {seed}, {zone}"
+        assert len(kept[zone]) == len(expected), f"seed {seed}, {zone}: each window once"
+
+
+def test_a_window_without_a_zone_beside_one_with_a_zone_reads_moments() -> None:
     topology = Topology("zones")
-    source = topology.spout("in", Records([Row("a", NAIVE)], type=Row)).group_by("k")
-    source.window(tumbling(seconds=60, field="at", zone=BERLIN), count())
-    source.window(tumbling(seconds=60, field="at", zone="UTC"), count(), name="second")
-    with pytest.raises(TopologyError, match="give both the same zone="):
-        topology.graph()
+    source = topology.spout("in", Records([Row("a", AWARE)], type=Row)).group_by("k")
+    source.window(tumbling(seconds=60, field="at", zone=BERLIN), count(), name="first")
+    kept = source.window(tumbling(seconds=60, field="at"), count(), name="second")
+    kept.shuffle().bolt("kept", Kept)
+    assert run(topology) == [("a", AWARE.timestamp() + 60, 1)]
 
 
 # ---- tables --------------------------------------------------------------------------------------

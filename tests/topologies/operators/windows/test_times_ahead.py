@@ -429,6 +429,30 @@ def test_a_future_time_does_not_make_the_next_run_late(kind: str, tmp_path: Any)
     assert go(later) == len(later) * (1 + (kind == "join"))
 
 
+def test_the_results_of_a_window_in_the_future_are_numbered_on_in_the_next_run(
+    tmp_path: Any,
+) -> None:
+    """A table whose `version` is the number shows what each run has found."""
+    state, ahead = SqliteState(str(tmp_path / "state.db")), NOW + timedelta(days=300)
+
+    def go(times: list[datetime], now: datetime) -> list[tuple[str, int, int]]:
+        topology = Topology("events")
+        stream = topology.spout("events", Records([Event("a", at) for at in times], type=Event))
+        window = tumbling(seconds=60, field="at", early=0.1)
+        rows = stream.group_by("key").window(window, count(), state=state)
+        rows.shuffle().bolt("kept", Kept)
+        results = run(topology, now).results["kept"][0]
+        return [row[2:] for row in results if row[1] > ahead.timestamp()]
+
+    first = go([NOW, ahead, ahead], NOW)
+    second = go([NOW + timedelta(hours=1), ahead], NOW + timedelta(hours=1))
+    third = go([ahead + timedelta(hours=1)], ahead + timedelta(hours=1))
+    numbers = [number for _, number, _ in first + second]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert [first[-1][::2], second[-1][::2]] == [("final", 2), ("final", 1)]
+    assert [number for _, number, _ in third] == [1], "it is another window"
+
+
 # ---- declarations --------------------------------------------------------------------------------
 
 

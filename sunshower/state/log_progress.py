@@ -1,4 +1,4 @@
-"""Tracks emitted and acked offsets of one partition, and so the offset that may be committed.
+"""Tracks emitted and acked offsets of one partition of a log, and so the one that may be committed.
 
     ─── settled ───▶ contiguous ─── open, and acked out of order ───▶ emitted ─── not yet read ───▶
 
