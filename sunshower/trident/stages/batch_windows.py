@@ -168,12 +168,14 @@ class Windows(Persist, Timed):
 
     def _ended_at(self, time: Time) -> Time:
         """Up to where windows have ended when their watermark is `time`."""
-        return minus(time, self.operator.late) if self.time is not None else self.operator.now()
+        is_clock = self.time is None and self._is_known
+        return self.operator.now() if is_clock else minus(time, self.operator.late)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:
         self._begun.time_s = batch.begun_s or self._clock.wall()
-        # An earlier attempt may have fired, and moved the next end.
-        batch.writes = attempt.attempt > 0 or batch.ends_all or self._is_due(batch)
+        last = self.slot.last_attempt  # an earlier attempt may have fired, and moved the next end
+        is_again = attempt.attempt > 0 or (last is not None and last.txid == attempt.txid)
+        batch.writes = is_again or batch.ends_all or self._is_due(batch)
         self._ended_open = 0
         try:
             super().finish(batch, attempt, emit)
@@ -205,13 +207,13 @@ class Windows(Persist, Timed):
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
         half, store = None if before else value.get("half"), self.store
         try:
-            if half:
-                value, fired, late = self._by_half(state, value, batch, attempt)
-            elif before:
+            if before:
                 value, fired, late = self._by_time(state, before[KEY], batch, attempt)
             else:
                 value = store.values.value(value)
                 fired, late = self._rows_in(value, "fired"), self._rows_in(value, "late_rows")
+            if half:
+                value, fired, late = self._by_half(state, value, batch, attempt)
             if before or half:
                 store.put(KEY, value)
                 self._put(state, store.changed)
@@ -261,11 +263,8 @@ class Windows(Persist, Timed):
         """As `_by_time`, for a batch that some of the former tasks had written before the state
         moved: what is left are the rows and windows of the other ones."""
         half = value["half"]
-        groups = self.operator.groups_of(batch)
-        others = [
-            row for group, row in zip(groups, batch, strict=False) if not _is_done(half, group)
-        ]
-        batch[:] = others
+        rows = [*zip(self.operator.groups_of(batch), batch, strict=False)]
+        batch[:] = [row for group, row in rows if not _is_done(half, group)]
         counts, fired, late = self._by_time(state, half["value"], batch, attempt, half)
         self._is_known = False  # memory has the other groups alone
         whole = {**counts, "late": value["late"] + counts["late"] - half["value"]["late"]}

@@ -1,5 +1,4 @@
-"""A process ends at each write of the states of windows: each row counts once, each result leaves
-once."""
+"""A process ends at each write of the states of windows: each row and each result counts once."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches ar
 # ---- aggregated windows --------------------------------------------------------------------------
 
 
-class BatchRows(NamedTuple):
+class ResultsOfBatch(NamedTuple):
     """What windows make of a batch of an exactly-once stream, as rows."""
 
     time: Time  # up to where windows have ended
@@ -194,7 +194,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
 
     def run_batch(
         self, rows: Sequence[Any], attempt: Attempt, time: Time, newest: Time, *, ends_all: bool
-    ) -> BatchRows:
+    ) -> ResultsOfBatch:
         """Add the rows of a batch, and end windows up to `time`, or all. The caller writes the
         store. `newest`: as `last_ended`."""
         self._late_now.clear()
@@ -209,7 +209,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         count = sum(records for records, _ in self._late_now)
         by = highest([self.late_records.by, *(by for _, by in self._late_now)])
         self.late_records.by = as_float(by)
-        return BatchRows(time, late, count, ended, opened, early)
+        return ResultsOfBatch(time, late, count, ended, opened, early)
 
     def groups_of(self, rows: Sequence[Any]) -> Iterable[Any]:
         """The groups of rows as they come to it."""
