@@ -158,7 +158,8 @@ class Windows(Persist, Timed):
         )
 
     def sent_time(self, batch: WindowBatch) -> SourceTime:
-        operator, newest = self.operator, self.operator.end_of_newest(batch.newest)
+        operator, newest = self.operator, batch.newest
+        newest = newest if newest in (inf, -inf) else operator.end_of(newest)
         about: Any = {"ended": batch.has_ended, "newest": newest, "begun_s": batch.begun_s}
         if batch.is_idle and self._is_known and not operator.has_open:
             return SourceTime(inf, inf, idle=True, **about)
@@ -307,7 +308,7 @@ class Windows(Persist, Timed):
         value = {"time": None if time == -inf else time, "late": late_count}
         if not hasattr(state, "written_by"):
             removed = [listed(key) for key, put in self.store.changed.items() if put is None]
-            value |= {"txid": attempt.txid, "removed": removed}
+            value |= {"txid": attempt.txid, "removed": sorted(removed, key=repr)}
         fired = [*made.ended, *made.opened, *made.early]
         return self._with_rows(value, fired, made.late), fired, made.late
 

@@ -88,6 +88,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     emits_updates = False  # whether something reads its results as updates, see updates.py
     _early_s = 0.0  # when early results are due next
     in_batches = False  # whether its stream is exactly once: see run_batch
+    _newest: Time = inf  # in batches: as `newest`
     place_word = ""  # begins the keys of the contents in the store
 
     def __init__(
@@ -196,13 +197,14 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         self, rows: Sequence[Any], attempt: Attempt, time: Time, newest: Time, *, ends_all: bool
     ) -> ResultsOfBatch:
         """Add the rows of a batch, and end windows up to `time`, or all. The caller writes the
-        store. `newest`: as `last_ended`."""
+        store. `newest`: the highest time that is not too far ahead of the clock; inf: of any."""
+        self._newest = newest
         self._late_now.clear()
         late = list(self.add(rows, attempt))
         ended, opened = self.end(self._time, time), list[Sequence[Any]]()
         if ends_all:
             opened = self.end(time, inf)
-            time = highest([time, self.last_ended(opened, newest)])
+            time = highest([time, self.last_ended(opened)])
         self._time = time
         self.drop(time)
         early = self._due_early() if self.is_early_due else []
@@ -210,6 +212,10 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         by = highest([self.late_records.by, *(by for _, by in self._late_now)])
         self.late_records.by = as_float(by)
         return ResultsOfBatch(time, late, count, ended, opened, early)
+
+    @property
+    def newest(self) -> Time:
+        return self._newest if self.in_batches else super().newest
 
     def groups_of(self, rows: Sequence[Any]) -> Iterable[Any]:
         """The groups of rows as they come to it."""

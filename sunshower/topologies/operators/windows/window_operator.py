@@ -399,22 +399,21 @@ class WindowOperator(Gathering):
         self.drop(time)
         return due[brought:]
 
-    def last_ended(self, ended: Sequence[Sequence[Any]], newest: Time | None = None) -> Time:
+    def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
         """Up to where windows have ended at the end of all sources. Windows that only have times
-        too far ahead of the clock do not count: otherwise all records of the next run were late.
-        `newest`: the highest time that is not; inf: none is; None: as watermarks have said."""
-        end = self.newest_end if newest is None else self.end_of_newest(newest)
-        return lowest([self.last_time(ended), end])
+        too far ahead of the clock do not count: otherwise all records of the next run were late."""
+        return lowest([self.last_time(ended), self.newest_end])
+
+    @property
+    def newest(self) -> Time:
+        """The highest event time, if some are too far ahead of the clock; inf: none is."""
+        return self._reached.newest
 
     @property
     def newest_end(self) -> Time:
         """The end of the last window with a time that is not too far ahead of the clock; -inf:
         there is none; inf: no time was too far ahead."""
-        return self.end_of_newest(self._reached.newest)
-
-    def end_of_newest(self, newest: Time) -> Time:
-        """The end of the last window with the highest time of all; infinite as that is."""
-        return newest if newest in (inf, -inf) else self.end_of(newest)
+        return self.newest if self.newest in (inf, -inf) else self.end_of(self.newest)
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
