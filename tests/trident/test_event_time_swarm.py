@@ -26,6 +26,9 @@ def test_no_failure_makes_a_row_of_a_batch_late(seeds: range) -> None:
         assert {*late} - program.too_old == set(), f"seed {seed}"
         assert not numbers_in(program.too_late), f"seed {seed}"
         assert windows + late == Counter(program.on_time | program.too_old), f"seed {seed}"
+        ordered, unordered = numbers_in(program.ordered), numbers_in(program.unordered)
+        assert {*unordered} - program.too_old == set(), f"seed {seed}"
+        assert ordered + unordered == Counter(program.on_time | program.too_old), f"seed {seed}"
         counted, is_complete = late_counts(program, run)
         assert counted >= len(late) or not is_complete, f"seed {seed}"
         happened += program.happened

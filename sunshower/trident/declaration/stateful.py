@@ -6,28 +6,22 @@ on the way, see `Timed` in `trident/stages/plan.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Required
+from typing import Any, NamedTuple, Protocol
 
-from sunshower.arguments import FLAG, Instance, check_names
+from sunshower.arguments import FLAG, Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.keyed.process_settings import (
-    ProcessSettings,
-    keyed_process,
-    time_of_states,
-)
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import (
     check_makes,
-    code_name,
     columns_schema,
     state_code_returns,
 )
@@ -38,7 +32,6 @@ from sunshower.topologies.operators.states import Spread, StateFactory, StateKin
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.updates import (
-    INSTEAD_IN_BATCHES,
     INSTEAD_OF_WINDOW,
     Lineage,
     refuse_updates,
@@ -52,7 +45,7 @@ from sunshower.topologies.operators.windows.declaring import (
     window_operator,
     window_schema,
 )
-from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
@@ -67,7 +60,6 @@ from sunshower.trident.stages.batch_windows import (
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     Lookup,
-    ProcessByKey,
     QueryState,
 )
 from sunshower.trident.stages.plan import ByFields, Sharing, Timed, ToFirst
@@ -91,13 +83,13 @@ class AnyBatches(Protocol):
     @property
     def lineage(self) -> Lineage | None: ...
     def upstream(self) -> set[BatchStage]: ...
-    def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]: ...
-    def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]: ...
-    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]: ...
+    def new_stage(self, tasks: TaskSettings) -> BatchStage: ...
     def add_to_each(
         self, operator: Callable[[], Operator], schema: Schema
     ) -> list[StageRows[BatchStage]]: ...
-    def new_stage(self, tasks: TaskSettings) -> BatchStage: ...
+    def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]: ...
+    def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]: ...
+    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]: ...
 
 
 def check_group(stages: Sequence[BatchStage], where: str) -> None:
@@ -165,78 +157,6 @@ def new_state(
         exactly_once=not not_exactly_once,
         can_move=not in_place,
     )
-
-
-class BatchProcessSettings(TaskSettings, total=False):
-    """The settings of `process` in batches.
-
-    - `state`: where states are, of kind opaque; it must be given
-    - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
-      function
-    - `ttl_s`: a state that was not written for so many seconds is absent, and is removed: by
-      `event_time`, in whose unit it is for numbers, or by the clock, as it was when the batch began
-    - `event_time`, `zone`, `ahead`, `unit`: as of a window; for `ttl_s`
-    - `renamed`: {"former field": "field"} of the record types in states, as of ordinary streams
-    """
-
-    state: Required[StateFactory]
-    name: str
-    ttl_s: float
-    renamed: Mapping[str, str | None]
-    event_time: str
-    zone: str
-    ahead: Ahead
-    unit: Unit
-
-
-def processed(
-    stream: AnyBatches,
-    by: tuple[str, ...],
-    function: Any,
-    fields: Columns | None,
-    settings: Mapping[str, Any],
-    where: str,
-) -> WrittenState:
-    """Declare the calls of a function of a row and the state of its key. Raises as process_of, and
-    TopologyError for a state that does not keep the values from before a batch."""
-    for setting in settings.keys() & {"on_timer", *ProcessSettings.__annotations__}:
-        if setting not in BatchProcessSettings.__annotations__:
-            raise TopologyError(
-                f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
-                "have neither timers nor states of several versions; leave it out"
-            )
-    check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
-    refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
-    given = settings.get("name")
-    id = code_name(function) if given is None else given
-    ttl_s = settings.get("ttl_s")
-    time = time_of_states(stream.schema, settings, where)
-    shared: Any = {name: settings[name] for name in ("ttl_s", "renamed") if name in settings}
-    calls = keyed_process(
-        function,
-        None,
-        id=id,
-        reads=stream.schema,
-        by=by,
-        fields=fields,
-        settings=shared,
-        where=where,
-    )
-    state: Any = settings.get("state")
-    kind = getattr(state, "kind", None)
-    if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:
-        raise TopologyError(
-            f"{where}: a state of kind {kind.value} has lost the values from before a batch "
-            "that is repeated, which the function is called with again; take one of kind opaque"
-        )
-    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
-    tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
-    rows = stream.send_groups(by, tasks)
-    out = calls.schema if calls.schema.fields else Schema(("nothing",))
-    senders = () if ttl_s is None else follow_times(stream, time, where)
-    outputs = rows.then(ProcessByKey(slot, calls, senders, time), out)
-    outputs.varies = True  # with the order in which rows of several tasks come
-    return WrittenState(outputs, slot, by, calls.store.read)
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
@@ -429,6 +349,12 @@ def follow_times(stream: AnyBatches, time: TimeField | None, where: str) -> list
         if (name := _sends(rows)) is not None:
             assert isinstance(operator, Timed)
             senders[name] = None
+            if time is not None and not operator.has_times:
+                raise TopologyError(
+                    f"{where}: it is downstream of {name} without a limit, whose rows may be of "
+                    "any event time; give that join field= and within=, or aggregate without a "
+                    "window of event time"
+                )
             if time is not None:
                 check_follows(time, operator.time, getattr(operator, "window", None), name, where)
         elif rows is rows.stage.spout_rows:
@@ -469,8 +395,18 @@ def _up_to(
     while frontier:
         if (rows := frontier.pop()) not in seen:
             seen[rows] = None
-            frontier += () if is_last(rows) else rows.origins
+            frontier += () if is_last(rows) else _read_by(rows)
             yield rows
+
+
+def _read_by(rows: StageRows[BatchStage]) -> Iterator[StageRows[BatchStage]]:
+    """What rows are made of: without the inputs that only change a table."""
+    silent = rows.operator.silent_inputs if isinstance(rows.operator, Timed) else 0
+    for origin in rows.origins:
+        if silent == 0 or any(
+            reader is rows and number >= silent for reader, number in origin.readers
+        ):
+            yield origin
 
 
 def _sends(rows: StageRows[BatchStage]) -> str | None:

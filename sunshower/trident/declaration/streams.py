@@ -17,10 +17,10 @@ from typing import (
     Any,
     Generic,
     Literal,
-    Never,
     Self,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
@@ -34,9 +34,15 @@ from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
-from sunshower.topologies.operators.joins.joined_streams import BoundedSettings
+from sunshower.topologies.operators.joins.joined_streams import BoundedSettings, JoinSettings
 from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
+from sunshower.topologies.operators.keyed.process_settings import (
+    EventOrder,
+    OrderSettings,
+    event_order,
+)
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
@@ -45,7 +51,6 @@ from sunshower.topologies.operators.schemas import (
     check_fields,
     code_name,
     columns_schema,
-    joined_schema,
     persisted_schema,
     state_code_returns,
 )
@@ -72,19 +77,35 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import Stream
+from sunshower.trident.declaration.joined_batches import (
+    BatchTable,
+    BatchTableSettings,
+    ConnectedBatchSettings,
+    WithinBatchSettings,
+    connected,
+    is_across,
+    joined_across,
+    joined_within,
+)
+from sunshower.trident.declaration.keyed_batches import (
+    BatchProcessSettings,
+    KeyedBatchSettings,
+    OrderedBatchSettings,
+    matched,
+    processed,
+)
 from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
 from sunshower.trident.declaration.stateful import (
-    BatchProcessSettings,
     DeclaredWindow,
     WrittenState,
     check_group,
     check_pairs,
     declare_query,
     new_state,
-    processed,
     windowed,
 )
-from sunshower.trident.stages.batch_windows import LATE
+from sunshower.trident.stages.batch_windows import LATE, ON_TIME
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     PersistPartition,
@@ -93,7 +114,6 @@ from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,
     ByGrouping,
-    Join,
     RoundRobin,
     Sharing,
     ToAll,
@@ -105,6 +125,7 @@ from sunshower.trident.tasks.stage_bolt import RecordsBolt
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", bound=StateOfKey)
 T = TypeVar("T")
+Other = TypeVar("Other")
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
 
@@ -278,20 +299,11 @@ class GroupedBatches(Aggregations[R_co]):
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
 
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def in_order(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError: it is for ordinary streams."""
-            raise TopologyError(
-                f"{self._location('in_order')}: records in the order of event time, and patterns "
-                "in them, are for ordinary streams. Rows of a batch come in the order of their "
-                "sources: use .process(…), or read the source by Topology.spout"
-            )
-
     def process(
         self,
         function: Callable[[R_co, S], Iterable[Out] | None],
         *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[BatchProcessSettings],
     ) -> BatchStream[Out]:
@@ -301,12 +313,117 @@ class GroupedBatches(Aggregations[R_co]):
         It is called in the commit phase, in txid order, and states are written once for each batch.
         A batch that is repeated finds them as they were before it. If the function raises, nothing
         of the batch is written. Settings: BatchProcessSettings.
+
+        `on_timer(key, state)` is called in the batch with which the time has come that a timer of
+        the key was set to, after the rows of the batch; and with the last batch of all sources
+        until no timer is set: `state.ended` is True there.
         """
         where = self._location(f"process({code_name(function)})")
-        state = processed(*self._grouped(), function, fields, settings, where)
+        state = processed(*self._grouped(), function, on_timer, fields, settings, where)
         outputs = BatchStream[Out](state.rows)
         outputs.written = state
         return outputs.named(state.slot.name)
+
+    def connect(self, other: GroupedBatches[Other]) -> ConnectedBatches[R_co | Other]:
+        """The rows of both streams, for one function and one state of each key; the two keys have
+        as many fields, in the same order."""
+        return ConnectedBatches[R_co]([self]).connect(other)
+
+    def table(self, **settings: Unpack[BatchTableSettings]) -> BatchTable:
+        """The latest row of each key, with which streams are joined: `stream.join(table)`. One
+        whose other fields are all None removes its key. Settings: BatchTableSettings."""
+        stream, by = self._grouped()
+        return BatchTable(stream, by, settings, self._location("table"))
+
+    def in_order(
+        self, field: str, late: float = 0.0, **settings: Unpack[OrderSettings]
+    ) -> OrderedGroups[R_co]:
+        """The rows of each key in the order of their event time, which is in `field`: each is
+        handed on with the batch whose watermark has passed it. Rows of equal time keep the order in
+        which they arrived. One may come `late` after a row with a higher time; what comes later is
+        in the result's stream `late`. Settings: OrderSettings."""
+        stream, by = self._grouped()
+        where = self._location("in_order")
+        return OrderedGroups(stream, by, event_order(stream, field, late, settings, where))
+
+
+class OrderedGroups(Generic[R_co]):
+    """The rows of each key in the order of their event time, for one operator. They wait in its
+    state, from which they are removed together with the changes that they cause."""
+
+    def __init__(self, stream: BatchStream[R_co], by: tuple[str, ...], order: EventOrder) -> None:
+        self._stream, self._by, self._order = stream, by, order
+
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[OrderedBatchSettings],
+    ) -> TimedBatches[Out, R_co]:
+        """What `function(row, state)` yields, as of `group_by(…).process`, but called with rows in
+        their order, and between them with timers: one that is due at the time of a row is first.
+        `state.time` is the time of the row. Settings: OrderedBatchSettings."""
+        where = self._where(f"process({code_name(function)})")
+        about = self._stream, self._by, function, on_timer, fields, settings, where, self._order
+        return self._outputs(processed(*about))
+
+    def match(
+        self,
+        *steps: PatternStep[R_co],
+        within: float,
+        select: Callable[[Match[R_co]], Out],
+        skip: Skip = "past_last",
+        fields: Columns | None = None,
+        **settings: Unpack[KeyedBatchSettings],
+    ) -> TimedBatches[Out, R_co]:
+        """What `select` makes of each match of a pattern in the rows of a key, as on ordinary
+        streams. Settings: KeyedBatchSettings."""
+        pattern, about = (steps, within, skip), (select, fields, settings, self._where("match"))
+        return self._outputs(matched(self._stream, self._by, self._order, pattern, *about))
+
+    def _where(self, word: str) -> str:
+        return self._stream.stage.where(f"group_by({', '.join(self._by)}), {word}")
+
+    def _outputs(self, state: WrittenState) -> TimedBatches[Any, Any]:
+        outputs = TimedBatches[Any, Any](state.rows, self._stream.schema)
+        outputs.written = state
+        outputs.named(state.slot.name)
+        return outputs
+
+
+class ConnectedBatches(Generic[R_co]):
+    """The rows of several streams, each grouped by its key, whose states they share."""
+
+    def __init__(self, grouped: Sequence[GroupedBatches[Any]]) -> None:
+        self._grouped = tuple(grouped)
+
+    def connect(self, other: GroupedBatches[Other]) -> ConnectedBatches[R_co | Other]:
+        """The rows of a further stream, too."""
+        where = self._grouped[0]._location("connect")
+        if not isinstance(other, GroupedBatches):
+            raise TopologyError(
+                f"{where}: {other!r:.200} is no stream of batches grouped by its key, as in "
+                '.connect(payments.group_by("order"))'
+            )
+        check_group([self._grouped[0].stream.stage, other.stream.stage], where)
+        return ConnectedBatches([*self._grouped, other])
+
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[ConnectedBatchSettings],
+    ) -> BatchStream[Out]:
+        """What `function(row, state)` makes of each row of all streams, as `process` of one stream:
+        the annotation of its first parameter is `Order | Payment`. A timer is due when all streams
+        have passed its time. Settings: ConnectedBatchSettings."""
+        inputs = [grouped._grouped() for grouped in self._grouped]
+        where = self._grouped[0]._location(f"connect, process({code_name(function)})")
+        return BatchStream(connected(inputs, function, on_timer, fields, settings, where))
 
 
 class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
@@ -587,46 +704,102 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         operator = PersistPartition(slot, updater, out)
         return _written(self.add(operator, out or Schema(("nothing",))), slot, None)
 
+    @overload
     def join(
         self,
         other: BatchStream[Any],
         on: str | Sequence[str],
-        other_on: str | Sequence[str] | None = None,
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[WithinBatchSettings],
+    ) -> BatchStream[Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchStream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> TimedBatches[Row, Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchStream[Any],
+        on: str | Sequence[str],
+        *,
+        how: Literal["semi", "anti"],
+        **settings: Unpack[BoundedSettings],
+    ) -> TimedBatches[R_co, R_co]: ...
+    @overload
+    def join(
+        self,
+        other: BatchTable,
+        on: str | Sequence[str] | None = None,
         *,
         how: Literal["inner", "left"] = "inner",
+        fields: type[Row] | Sequence[str] | None = None,
+    ) -> BatchStream[Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[AsOfSettings],
+    ) -> TimedBatches[Row, Row]: ...
+    def join(
+        self,
+        other: BatchStream[Any] | BatchTable,
+        on: str | Sequence[str] | None = None,
+        *,
         fields: Columns | None = None,
-        **tasks: Unpack[TaskSettings],
+        **settings: Any,
     ) -> BatchStream[Any]:
-        """Join rows with equal values of `on` within a batch: (key, other fields of self, of
-        `other`). A left join keeps rows without a match, with None for the missing fields."""
-        where = self._where("join")
-        across = {*BoundedSettings.__annotations__, *AsOfSettings.__annotations__}
-        if wrong := (tasks.keys() & across) - TaskSettings.__annotations__.keys():
-            raise TopologyError(
-                f"{where}: it pairs the rows of one batch, and {min(wrong)}= is for records that "
-                "wait for each other: join ordinary streams, which is at least once, or give "
-                "what is joined in one batch"
-            )
+        """Join rows with equal values of `on`: (key, other fields of self, of `other`).
+
+        With a stream, within a batch; a left join keeps rows without a match, with None for the
+        missing fields. With `within=` or `keep_s=`, and a `state=`, across batches, as on ordinary
+        streams: pairs leave in the commit phase, those of a left, outer or anti join that had no
+        partner with the batch whose watermark has passed all partners. Settings:
+        WithinBatchSettings, JoinSettings. With a table: what it has after the changes of this
+        batch; with `as_of="at"` the version that was valid at that time. Settings: AsOfSettings.
+        """
+        where, given = self._where("join"), cast("Any", settings)
+        if isinstance(other, BatchTable):
+            check_streams([self, other.changes], where)
+            rows = other.join(self, on, fields, settings, where)
+            return TimedBatches(rows) if "as_of" in settings else BatchStream(rows)
         check_streams([self, other], where)
-        ours, theirs, out = joined_schema(
-            (self.schema, on),
-            (other.schema, other_on),
-            how=how,
-            kinds=("inner", "left"),
-            fields=fields,
-            where=where,
-        )
-        stage = self.new_stage(tasks)
-        inputs = [
-            [stage.receive(stream.sources, ByFields(stream.schema, names))]
-            for stream, names in ((self, ours), (other, theirs))
-        ]
-        sides = (self.schema, ours), (other.schema, theirs)
-        operator = Join(*sides, out, keep_left=how == "left")
-        return BatchStream(stage.add(operator, out, *inputs))
+        if not is_across(settings):
+            return BatchStream(joined_within(self, other, on, fields, given, where))
+        return TimedBatches(joined_across(self, other, on, fields, given, where))
 
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self, ()
+
+
+L_co = TypeVar("L_co", covariant=True)
+
+
+class TimedBatches(BatchStream[R_co], Generic[R_co, L_co]):
+    """What `in_order`, `match` or a join has made of rows by their event time, in batches."""
+
+    def __init__(self, pairs: StageRows[BatchStage], late: Schema | None = None) -> None:
+        """`pairs`: (branch, row); `late`: the schema of the late rows, if it is another one."""
+        assert isinstance(pairs.operator, KeyedInBatches)
+        made = pairs.operator.makes
+        super().__init__(pairs.then(steps.TakeBranch(ON_TIME), made))
+        self._pairs, self._late_schema = pairs, late or made
+
+    @property
+    def late(self) -> BatchStream[L_co]:
+        """The rows that came too late: as they are; of a join with None for the other side."""
+        return BatchStream(self._pairs.then(steps.TakeBranch(LATE), self._late_schema))
+
+    def _of(self, *sources: StageRows[BatchStage]) -> Any:
+        return BatchStream(*sources)
 
 
 class WindowBatches(BatchStream[R_co]):

@@ -407,7 +407,7 @@ class CountedWindows(Persist):
 
 def _named(source: str) -> str:
     """What sends times, for errors."""
-    return repr(source) if source.startswith("window ") else f"spout {source!r}"
+    return repr(source) if " " in source else f"spout {source!r}"
 
 
 # ---- values of tasks -----------------------------------------------------------------------------

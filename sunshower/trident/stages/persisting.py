@@ -7,10 +7,9 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
@@ -18,10 +17,10 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Attempt, Emit, Gathering
 from sunshower.topologies.operators.state_slot import Join, StateSlot, nothing_else
 from sunshower.topologies.operators.states import (
+    Key,
     MapState,
     Moving,
     Place,
@@ -31,12 +30,6 @@ from sunshower.topologies.operators.states import (
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
-from sunshower.topologies.operators.windows.event_times import (
-    TimeField,
-    as_float,
-)
-from sunshower.trident.coordination.attempts import SourceTime, watermark
-from sunshower.trident.stages.plan import Timed
 from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
@@ -64,13 +57,43 @@ class BatchSlot(StateSlot):
         self.by, self.exactly_once, self.can_move = tuple(by), exactly_once, can_move
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._noted: LastWrite | None = None  # of states that are exactly once
+        self._begun: Attempt | None = None  # while a batch is written
+        self.changes: dict[Key, Any] = {}  # what `write` has written of the last batch
 
     def begin_commit(self, attempt: Attempt) -> None:
         self.state.begin_commit(attempt)
+        self._begun = attempt
         self._check()
+
+    def write(self, changes: Mapping[Key, Any]) -> None:
+        """Write changes as a part of the batch that has begun; None: removed."""
+        self.changes |= changes
+        self.state.multi_put([*changes], [*changes.values()])
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        """All entries, in no order. A batch that has begun, and written nothing yet, gets them as
+        they were before it, also if an earlier attempt of it has changed them."""
+        again = dict.fromkeys(self.written_by(self._begun) if self._begun is not None else ())
+        for key, value in self.state.items():
+            if key not in again:
+                yield key, value
+        for key, value in zip(again, self.state.multi_get([*again]), strict=True):
+            if value is not None:
+                yield key, value
+
+    def written_by(self, attempt: Attempt) -> Sequence[Key]:
+        """The keys that an earlier attempt of a batch has changed, if the state knows them."""
+        keys: Callable[[Attempt], Sequence[Key]] | None = getattr(self.state, "written_by", None)
+        return () if keys is None else keys(attempt)
+
+    @property
+    def undoes_attempts(self) -> bool:
+        """Whether the state says what an earlier attempt of a batch has written."""
+        return isinstance(self.state, RecognisedState) and hasattr(self.state, "written_by")
 
     def commit(self, attempt: Attempt) -> None:
         self.state.commit(attempt)
+        self._begun = None
         if self._noted is not None and (last := self.last_attempt) is not None:
             self._noted.note(last)
 
@@ -136,89 +159,6 @@ class PersistPartition(Persist):
         if self.out is not None:
             check_rows(outputs, self.out, self.updater)
         return outputs if self.out is not None else ()
-
-
-class TimedRows(list[Any]):
-    """The rows of a batch, and the time by which states expire: that of the batch. It is true if
-    the state has to be written: also if an earlier attempt of it may have changed states."""
-
-    time: float = -inf
-    is_again = False
-
-    def __bool__(self) -> bool:
-        return self.is_again or len(self) > 0
-
-
-class ProcessByKey(Persist, Timed):
-    """Calls a function with each row of a batch and the state of its key.
-
-    An opaque state gives a batch that is repeated the values from before the batch. States expire
-    by the event time of the row, or the watermark when the batch began if that is later; or by the
-    clock, as it was when the batch began.
-    """
-
-    def __init__(
-        self,
-        slot: BatchSlot,
-        process: KeyedProcess,
-        sources: Collection[str] = (),
-        event_time: TimeField | None = None,
-    ) -> None:
-        """`sources`: the spouts whose rows these are, if states expire; `event_time`: by which;
-        None: by the clock."""
-        super().__init__(slot)
-        self.calls, self.sources, self.event_time = process, tuple(sources), event_time
-        process.store.slot = slot
-
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
-        self.calls.prepare(context)
-        self._reader = self.event_time and self.event_time.reader(self.calls.reads)
-        if self.sources:
-            self.calls.store.expire_in_batches()
-
-    def start(self, attempt: Attempt) -> TimedRows:
-        batch, last = TimedRows(), self.slot.last_attempt
-        batch.is_again = bool(self.sources) and last is not None and last.txid == attempt.txid
-        return batch
-
-    def note_times(self, batch: TimedRows, times: Mapping[str, SourceTime]) -> None:
-        known = [times.get(source) for source in self.sources]
-        if self.event_time is not None:
-            batch.time = as_float(watermark(known, before=True))
-        else:
-            begun = [time.begun_s for time in known if time is not None and time.begun_s]
-            batch.time = max(begun, default=-inf)
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        calls, store, outputs = self.calls, self.calls.store, list[Any]()
-        reader = self._reader
-        try:
-            calls.announce(batch)
-            if self.sources:
-                calls.set_time(batch.time)
-            for row in batch:
-                if reader is not None:
-                    calls.set_time(max(batch.time, as_float(reader.time(row))))
-                outputs += calls.expand(row)
-            if self.sources:
-                calls.set_time(batch.time)
-                written_by = getattr(state, "written_by", None)
-                store.expire_in_batch(written_by(attempt) if written_by is not None else ())
-            changed = store.changed
-        finally:
-            store.forget()
-        state.multi_put([*changed], [*changed.values()])
-        return outputs
-
-    def figures(self) -> Mapping[str, float]:
-        return self.calls.figures()
-
-    def cleanup(self) -> None:
-        try:
-            self.calls.cleanup()
-        finally:
-            super().cleanup()
 
 
 class QueryState(Gathering):

@@ -58,6 +58,8 @@ class Timed(Operator):
 
     sends: str | None = None  # the name of its own time; None: its rows have the times upstream
     time: TimeField | None = None  # that of its rows, if it sends times; None: the clock
+    has_times = True  # whether its rows may have event times
+    silent_inputs = 0  # the first ones, if no rows are made of what they get
 
     def note_times(self, batch: Any, times: Mapping[str, SourceTime]) -> None:
         """Called before `finish`: those of all sources, and of operators upstream that send their

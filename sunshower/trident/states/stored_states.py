@@ -70,10 +70,10 @@ from sunshower.topologies.operators.totals import (
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.trident.stages.batch_windows import KEY as WINDOWS_KEY
 from sunshower.trident.stages.batch_windows import CountedWindows, Windows
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     PersistPartition,
-    ProcessByKey,
     QueryState,
 )
 from sunshower.trident.states.factories import (
@@ -131,7 +131,7 @@ class StoredState:
             return "bolt" if self.store is not None else "–"
         if self.process is not None and is_distinct(self.process.function):
             return "distinct"
-        if isinstance(self.operator, KeyedProcess | ProcessByKey):
+        if isinstance(self.operator, KeyedProcess):
             return "process"
         if isinstance(self.operator, _TOTALS):
             return "totals"
@@ -147,7 +147,7 @@ class StoredState:
         if not self.component:
             return "no component of the program has it, so nobody knows what its values are"
         is_process = self.store is not None and (
-            self.operator is None or isinstance(self.operator, KeyedProcess | ProcessByKey)
+            self.operator is None or isinstance(self.operator, KeyedProcess)
         )
         if is_process or type(self.operator) in _TOTALS:
             return ""
@@ -227,10 +227,8 @@ class StoredState:
 
     @property
     def process(self) -> KeyedProcess | None:
-        """The calls of a function with a keyed state, also in batches."""
-        operator = self.operator
-        calls = operator.calls if isinstance(operator, ProcessByKey) else operator
-        return calls if isinstance(calls, KeyedProcess) else None
+        """The calls of a function with a keyed state."""
+        return self.operator if isinstance(self.operator, KeyedProcess) else None
 
     def text(self, value: Any) -> str:
         """A value as JSON, which an import reads. Raises Unserialisable."""
@@ -296,11 +294,12 @@ def states_of_program(graph: Graph) -> list[StoredState]:
 
 def _states(component: Component) -> Iterator[StoredState]:
     seen: set[int] = set()
-    candidates = [] if component.store is None else [(None, component.store.slot, component.store)]
-    for operator in getattr(component.implementation, "operators", ()):
+    candidates: list[tuple[Any, Any, Any]] = []
+    if component.store is not None:
+        candidates.append((None, component.store.slot, component.store))
+    for node in getattr(component.implementation, "operators", ()):
+        operator: Any = node.calls if isinstance(node, KeyedInBatches) else node
         slot, store = getattr(operator, "slot", None), getattr(operator, "store", None)
-        if isinstance(operator, ProcessByKey):
-            store = operator.calls.store
         candidates.append((operator, store.slot if slot is None and store else slot, store))
     for operator, slot, store in candidates:
         factory = getattr(slot, "factory", None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from sunshower import Context, Topology, collect, sessions, tumbling
+from sunshower import Context, KeyState, Topology, collect, sessions, tumbling
 from sunshower.errors import Unavailable
 from sunshower.state import MemoryState
 from sunshower.trident import (
@@ -96,6 +96,17 @@ BEHIND = (  # windows of the results of others
 )
 
 
+class Numbered(NamedTuple):
+    number: int
+
+
+def numbered(event: Any, state: KeyState[float]) -> Iterator[Numbered]:
+    """The number of each event; twice if an event with a higher time came before."""
+    _, number, at = event
+    yield from [Numbered(number)] * (1 + (state.value is not None and at < state.value))
+    state.value = at
+
+
 class BatchProgram(EventProgram):
     """One random program; what it has written is in its states: the numbers of the records in
     windows, those that came too late, and those that came too late for a second window."""
@@ -111,6 +122,7 @@ class BatchProgram(EventProgram):
         draw = Random(seed + 1)
         self.window, self.behind = draw.choice((WINDOW, VISITS, UPDATED)), draw.choice(BEHIND)
         self.opened = MemoryState(self.open.kind)  # of the second window
+        self.waiting, self.ordered, self.unordered = MemoryState(), MemoryState(), MemoryState()
 
     def topology(self) -> Topology:
         topology, draw = Topology("events", **SETTINGS), self.draw
@@ -137,6 +149,11 @@ class BatchProgram(EventProgram):
         windows = by_key.window(
             self.window, numbers, state=self.open, parallelism=draw.randint(1, 2)
         )
+        ordered = by_key.in_order("at", late=LATE, unit="s").process(
+            numbered, state=self.waiting, name="waiting", parallelism=draw.randint(1, 2)
+        )
+        ordered.aggregate(collect("number"), state=self.ordered, name="ordered")
+        ordered.late.aggregate(collect("number"), state=self.unordered, name="unordered")
         windows.late.aggregate(collect("numbers"), state=self.late, name="too-late")
         ended: Any = windows
         if self.behind is not None and self.window is not UPDATED:

@@ -205,6 +205,8 @@ STATES = ("totals", "sizes", "marked", *WINDOWS, "updated", "last", "threes", "j
 class MovingProgram:
     """A program with a state of every kind, whose numbers of tasks differ from run to run."""
 
+    names: Sequence[str] = (*STATES, *(f"{name}-rows" for name in (*WINDOWS, "threes", "odd")))
+
     def __init__(
         self, seed: int, is_opaque: bool, kind: StateKind, store: Callable[[str, StateKind], Any]
     ) -> None:
@@ -213,8 +215,7 @@ class MovingProgram:
         self.code: Any = same
         self.logs = events_of(Random(seed))
         self.batches, self.max_batches = InMemory(), self.draw.choice((1, 3))
-        names = [*STATES, *(f"{name}-rows" for name in (*WINDOWS, "threes", "odd"))]
-        self.states = {name: store(name, self._kind_of(name)) for name in names}
+        self.states = {name: store(name, self._kind_of(name)) for name in self.names}
 
     def _kind_of(self, name: str) -> StateKind:
         may_differ = name in ("marked", "odd-rows") or "rows" in name or name == "threes"
