@@ -1,4 +1,4 @@
-"""Declares what several streams of batches make together: joins, tables, connected streams.
+"""Declares joins and tables of batches; separate because streams are long.
 
 They are those of ordinary streams, and run in the commit phase: see `KeyedInBatches`. The join of
 the rows of one batch (`Join` in `trident/stages/plan.py`) keeps nothing.
@@ -7,7 +7,7 @@ the rows of one batch (`Join` in `trident/stages/plan.py`) keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Required
+from typing import TYPE_CHECKING, Any, Literal, Required
 
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
@@ -34,14 +34,16 @@ from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns
 from sunshower.trident.declaration.keyed_batches import BatchProcessSettings, opaque_state
-from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings
 from sunshower.trident.declaration.stateful import (
     AnyBatches,
     check_pairs,
     follow_times,
 )
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
-from sunshower.trident.stages.plan import ByFields, Join, RoundRobin, Sharing, ToAll
+from sunshower.trident.stages.plan import ByFields, Join, RoundRobin, Sharing, TaskSettings, ToAll
+
+if TYPE_CHECKING:
+    from sunshower.trident.declaration.stage_builder import BatchStage
 
 _ACROSS = {*BoundedSettings.__annotations__} - {*TaskSettings.__annotations__, "other_on"}
 _OF_TABLES = "a join with a table"

@@ -27,7 +27,6 @@ from sunshower.topologies.operators.windows.event_times import Ahead, TimeField,
 from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns
-from sunshower.trident.declaration.stage_builder import TaskSettings
 from sunshower.trident.declaration.stateful import (
     AnyBatches,
     WrittenState,
@@ -36,6 +35,7 @@ from sunshower.trident.declaration.stateful import (
 )
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import BatchSlot
+from sunshower.trident.stages.plan import TaskSettings
 
 
 class KeyedBatchSettings(TaskSettings, total=False):

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.arguments import FLAG, Instance
 from sunshower.errors import RecordMismatch, TopologyError
@@ -50,7 +50,6 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Windo
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
-from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings
 from sunshower.trident.stages.batch_windows import (
     ON_TIME,
     CountedWindows,
@@ -62,7 +61,10 @@ from sunshower.trident.stages.persisting import (
     Lookup,
     QueryState,
 )
-from sunshower.trident.stages.plan import ByFields, Sharing, Timed, ToFirst
+from sunshower.trident.stages.plan import ByFields, Sharing, TaskSettings, Timed, ToFirst
+
+if TYPE_CHECKING:
+    from sunshower.trident.declaration.stage_builder import BatchStage
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
@@ -343,7 +345,8 @@ def follow_times(stream: AnyBatches, time: TimeField | None, where: str) -> list
     """The names under which a window of time, or states that expire, behind a stream get the times
     of what is upstream; it sends them from now on. `time` None: by the clock. Raises TopologyError
     for a spout that does not know the event times of its rows."""
-    senders, spouts = dict[str, None](), list[StageRows[BatchStage]]()
+    senders: dict[str, None] = {}
+    spouts: list[StageRows[BatchStage]] = []
     for rows in _up_to(stream, lambda rows: _sends(rows) is not None):
         operator = rows.operator
         if (name := _sends(rows)) is not None:

@@ -94,7 +94,7 @@ from sunshower.trident.declaration.keyed_batches import (
     matched,
     processed,
 )
-from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
+from sunshower.trident.declaration.stage_builder import BatchStage, is_uneven
 from sunshower.trident.declaration.stateful import (
     DeclaredWindow,
     WrittenState,
@@ -116,6 +116,7 @@ from sunshower.trident.stages.plan import (
     ByGrouping,
     RoundRobin,
     Sharing,
+    TaskSettings,
     ToAll,
     ToFirst,
     publishing,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from sunshower.arguments import COUNT, check_all
 from sunshower.config import NOTHING, Resources
@@ -203,6 +203,17 @@ class Group:
     interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()
     classes: tuple[type, ...] = ()  # the Enums and record types that the rows may hold
+
+
+class TaskSettings(TypedDict, total=False):
+    """The settings of the tasks of a stage, where a repartitioning begins it.
+
+    - `parallelism`: the number of tasks, 1
+    - `resources`: what each task requests of its node
+    """
+
+    parallelism: int
+    resources: Resources
 
 
 # ---- sharing -------------------------------------------------------------------------------------

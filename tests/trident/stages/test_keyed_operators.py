@@ -204,7 +204,8 @@ def program_in(folder: Path) -> KeyedProgram:
         return SqliteState(folder / FILES[0], kind, name)
 
     program = KeyedProgram(5, False, state)
-    program.max_batches, program.batches = 1, InSqlite(folder / FILES[1])  # type: ignore[assignment]
+    store: Any = InSqlite(folder / FILES[1])
+    program.max_batches, program.batches = 1, store
     return program
 
 

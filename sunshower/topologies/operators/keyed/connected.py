@@ -56,7 +56,7 @@ class Input(NamedTuple):
     by: tuple[str, ...]
 
 
-class Connection(NamedTuple):
+class DeclaredProcess(NamedTuple):
     """A process of several streams whose declaration is right. `keys`: the fields of the key of its
     rows, which the functions of `divides` make of the records of each stream; `times`: the event
     time of each, none if timers are by the clock."""
@@ -117,7 +117,7 @@ def declared_connection(
     settings: ConnectedSettings,
     id: str,
     where: str,
-) -> Connection:
+) -> DeclaredProcess:
     """The process of several streams, of ordinary ones or of batches. Raises as process_of."""
     (first, by), *others = inputs
     for stream, key in inputs:
@@ -149,7 +149,7 @@ def declared_connection(
     for (stream, key), time in zip(inputs, each, strict=True):
         reader = None if time is None else time.reader(stream.schema)
         divides.append(partial(ConnectedInput, stream.schema, key, reader))
-    return Connection(operator, keys, divides, times)
+    return DeclaredProcess(operator, keys, divides, times)
 
 
 def _times_of(inputs: Sequence[Input], settings: ConnectedSettings, where: str) -> list[TimeField]:
