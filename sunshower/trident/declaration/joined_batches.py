@@ -7,7 +7,7 @@ the rows of one batch (`Join` in `trident/stages/plan.py`) keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Required
+from typing import TYPE_CHECKING, Any, Required
 
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
@@ -49,27 +49,21 @@ _ACROSS = {*BoundedSettings.__annotations__} - {*TaskSettings.__annotations__, "
 _OF_TABLES = "a join with a table"
 
 
-class WithinBatchSettings(TaskSettings, total=False):
-    """The settings of a join of the rows of one batch.
-
-    - `how`: "inner"; "left" keeps rows without a match, with None for the missing fields
-    - `other_on`: the key of the other stream, if its fields have other names
-    """
-
-    how: Literal["inner", "left"]
-    other_on: str | Sequence[str] | None
-
-
 def joined_within(
     left: AnyBatches,
     right: AnyBatches,
     on: str | Sequence[str] | None,
     fields: Columns | None,
-    settings: WithinBatchSettings,
+    settings: Mapping[str, Any],
     where: str,
 ) -> StageRows[BatchStage]:
     """The join of the rows of one batch. Raises TopologyError."""
-    check_names(settings, WithinBatchSettings.__annotations__, where, TopologyError)
+    if "as_of" in settings:
+        raise TopologyError(
+            f"{where}: it pairs the rows of one batch, and as_of= is for a join with a table: "
+            'other.group_by("key").table(field="changed", state=…)'
+        )
+    check_names(settings, ("how", "other_on", *TaskSettings.__annotations__), where, TopologyError)
     how = settings.get("how", "inner")
     if how in ("outer", "semi", "anti"):
         raise TopologyError(

@@ -81,7 +81,6 @@ from sunshower.trident.declaration.joined_batches import (
     BatchTable,
     BatchTableSettings,
     ConnectedBatchSettings,
-    WithinBatchSettings,
     connected,
     is_across,
     joined_across,
@@ -710,9 +709,11 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         self,
         other: BatchStream[Any],
         on: str | Sequence[str],
+        other_on: str | Sequence[str] | None = None,
         *,
+        how: Literal["inner", "left"] = "inner",
         fields: type[Row] | Sequence[str] | None = None,
-        **settings: Unpack[WithinBatchSettings],
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Row]: ...
     @overload
     def join(
@@ -754,6 +755,7 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         self,
         other: BatchStream[Any] | BatchTable,
         on: str | Sequence[str] | None = None,
+        other_on: str | Sequence[str] | None = None,
         *,
         fields: Columns | None = None,
         **settings: Any,
@@ -764,9 +766,11 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         missing fields. With `within=` or `keep_s=`, and a `state=`, across batches, as on ordinary
         streams: pairs leave in the commit phase, those of a left, outer or anti join that had no
         partner with the batch whose watermark has passed all partners. Settings:
-        WithinBatchSettings, JoinSettings. With a table: what it has after the changes of this
+        TaskSettings, JoinSettings. With a table: what it has after the changes of this
         batch; with `as_of="at"` the version that was valid at that time. Settings: AsOfSettings.
         """
+        if other_on is not None:
+            settings["other_on"] = other_on
         where, given = self._where("join"), cast("Any", settings)
         if isinstance(other, BatchTable):
             check_streams([self, other.changes], where)
