@@ -705,7 +705,7 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         return _written(self.add(operator, out or Schema(("nothing",))), slot, None)
 
     @overload
-    def join(
+    def join(  # type: ignore[overload-overlap]  # also without settings
         self,
         other: BatchStream[Any],
         on: str | Sequence[str],
