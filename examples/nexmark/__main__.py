@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from examples.nexmark.events import Nexmark
 from examples.nexmark.inputs import declare
 from examples.nexmark.queries import QUERIES
-from sunshower import Stdout, Topology, run_inline
+from sunshower import MemoryState, Stdout, Topology, run_inline
+from sunshower.trident import InMemory, PlainSpout, batches
 
 
 def main() -> None:
@@ -17,12 +19,20 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=100, help="events a second of event time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tasks", type=int, default=1, help="of each keyed operator")
+    parser.add_argument("--batches", action="store_true", help="exactly once, in batches")
     options = parser.parse_args()
     if min(options.events, options.rate, options.tasks) < 1:
         parser.error("--events, --rate and --tasks are at least 1")
     topology = Topology(options.query)
-    events = topology.spout("events", Nexmark(options.events, options.seed, options.rate))
-    rows = QUERIES[options.query](declare(topology, events, options.tasks))
+    spout = Nexmark(options.events, options.seed, options.rate)
+    if options.batches:  # all queries but q10 and q13
+        source = PlainSpout(spout, repeats=True)
+        events: Any = batches(topology, "events", source, store=InMemory())
+        rows: Any = QUERIES[options.query](declare(topology, events, options.tasks, MemoryState()))
+        rows = rows.records("rows")
+    else:
+        events = topology.spout("events", spout)
+        rows = QUERIES[options.query](declare(topology, events, options.tasks))
     rows.shuffle().bolt("print", Stdout())
     run_inline(topology.graph())
 

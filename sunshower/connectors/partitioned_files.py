@@ -32,7 +32,6 @@ from sunshower.texts import utf8
 from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.windows.aggregated_windows import panes_of
 from sunshower.topologies.operators.windows.declaring import end_field
 from sunshower.topologies.operators.windows.event_times import (
     Time,
@@ -40,6 +39,7 @@ from sunshower.topologies.operators.windows.event_times import (
     is_date,
     just_after,
 )
+from sunshower.topologies.operators.windows.panes import panes_of
 from sunshower.topologies.operators.windows.window_kinds import (
     AlignedWindow,
     AnyWindow,

@@ -499,7 +499,8 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         they arrived. One may come `late` after a record with a higher time; what comes later is in
         the result's stream `late`. Settings: OrderSettings."""
         stream, by = self._grouped()
-        return OrderedRecords(self, event_order(stream, by, field, late, settings))
+        where = f"{stream}, group_by({', '.join(by)}), in_order"
+        return OrderedRecords(self, event_order(stream, field, late, settings, where))
 
     def connect(self, other: GroupedRecords[Other]) -> ConnectedRecords[R_co | Other]:
         """The records of both streams, for one function and one state of each key; the two keys

@@ -16,14 +16,19 @@ from tests.trident.rigs.event_time_batches import BatchProgram, numbers_in
 @seed_ranges(2_000, few=100, size=25)
 def test_no_failure_makes_a_row_of_a_batch_late(seeds: range) -> None:
     """Transactional and opaque sources whose partitions differ in density, are silent, away and
-    added; kills, repeated batches, catch-up, and ends of some sources."""
+    added; kills, repeated batches, catch-up, and ends of some sources. Windows, sessions, windows
+    that are updated, and windows behind them."""
     happened = Counter[str]()
     for seed in seeds:
         program = BatchProgram(seed)
         run = run_program(program)
         windows, late = numbers_in(program.windows), numbers_in(program.late)
         assert {*late} - program.too_old == set(), f"seed {seed}"
+        assert not numbers_in(program.too_late), f"seed {seed}"
         assert windows + late == Counter(program.on_time | program.too_old), f"seed {seed}"
+        ordered, unordered = numbers_in(program.ordered), numbers_in(program.unordered)
+        assert {*unordered} - program.too_old == set(), f"seed {seed}"
+        assert ordered + unordered == Counter(program.on_time | program.too_old), f"seed {seed}"
         counted, is_complete = late_counts(program, run)
         assert counted >= len(late) or not is_complete, f"seed {seed}"
         happened += program.happened

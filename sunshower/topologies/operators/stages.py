@@ -170,6 +170,14 @@ class StageBuilder:
         self.nodes.append(emitted)
         return emitted
 
+    def add_input(
+        self, emitted: StageRows[Self], number: int, several: Sequence[StageRows[Self]]
+    ) -> None:
+        """Let an operator that was added read further rows as its input `number`."""
+        emitted.origins += tuple(several)
+        for rows in several:
+            rows.readers.append((emitted, number))
+
 
 class FrozenNodes:
     """The nodes of a stage as they will run, with those that make plain rows of updates."""

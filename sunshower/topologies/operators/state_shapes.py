@@ -117,7 +117,8 @@ def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
         if contents is not None:
             own["aggregators"] = contents.aggregators
         operator = type(one).__name__, shape_of(own)
-        values = None if calls is None else calls.store.values
+        store = getattr(one, "store", None) if calls is None else calls.store
+        values = None if store is None else store.values
         found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator, 1, values)
     return found
 

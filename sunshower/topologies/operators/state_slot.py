@@ -433,6 +433,10 @@ class StateSlot:
                     raise self._refused(error) from error
             raise  # the write may happen later: opening again keeps it out, before anything is read
 
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        """All entries, in no order."""
+        return self.state.items()
+
     def entry_count(self) -> int | None:
         count = count_of(self._state)
         if count is None or self.factory is None or self.version is None:

@@ -11,6 +11,7 @@ all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ class Part(NamedTuple):
 class SourceTime(NamedTuple):
     """How far a source is in event time at the end of a batch, as windows need it: the lowest of
     its partitions, except those that are idle or ended; inf: there are no others. See
-    trident/spouts/reached_times.py."""
+    trident/spouts/reached_times.py. Or how far a window is, which those behind it follow."""
 
     reached: Time
     earlier: Time  # the same when the order for the batch was given
@@ -87,6 +88,18 @@ class SourceTime(NamedTuple):
         )
 
 
+def watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
+    """The event time that all sources have reached; -inf: it is not known. `before`: when the order
+    for the batch was given."""
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        return -inf
+    running = [source for source in known if not source.ended] or known
+    is_idle = before or any(source.idle for source in running)
+    time = lowest(source.earlier if is_idle else source.reached for source in running)
+    return -inf if time == inf else time
+
+
 class Count(NamedTuple):
     """The number of parts of an attempt that the sender sent to this task, on all its streams."""
 
@@ -95,4 +108,4 @@ class Count(NamedTuple):
     epoch: int
     parts: int
     late: bool = False  # sent in the commit phase
-    times: Any = None  # source with windows downstream → its SourceTime as a list
+    times: Any = None  # source or window, with windows downstream → its SourceTime as a list

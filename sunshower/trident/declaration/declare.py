@@ -22,7 +22,6 @@ from sunshower.trident.declaration.stage_builder import (
     BatchStage,
     GroupBuilder,
     StreamProgram,
-    TaskSettings,
 )
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
@@ -40,7 +39,7 @@ from sunshower.trident.spouts.port import (
     TridentSpout,
 )
 from sunshower.trident.spouts.text import TextFileBatches
-from sunshower.trident.stages.plan import Skip
+from sunshower.trident.stages.plan import Skip, TaskSettings
 
 BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePartitionedSpout
 

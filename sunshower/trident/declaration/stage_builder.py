@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from sunshower.arguments import TASKS, check_all
 from sunshower.config import NOTHING, RESOURCES, Resources
@@ -277,17 +277,6 @@ class StreamProgram:
                 "written in one place: give this one another folder, or merge the streams"
             )
         self.folders[folder] = where
-
-
-class TaskSettings(TypedDict, total=False):
-    """The settings of the tasks of a stage, where a repartitioning begins it.
-
-    - `parallelism`: the number of tasks, 1
-    - `resources`: what each task requests of its node
-    """
-
-    parallelism: int
-    resources: Resources
 
 
 def is_uneven(rows: StageRows[BatchStage]) -> bool:

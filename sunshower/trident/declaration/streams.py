@@ -9,27 +9,24 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
     Literal,
-    Never,
-    Required,
     Self,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
-from sunshower.arguments import FLAG, Instance, check_names
+from sunshower.arguments import Instance, check_names
 from sunshower.config import NOTHING, Resources
-from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.field_types import classes_in, hints_of
+from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.groupings import CustomGrouping
@@ -37,13 +34,14 @@ from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
-from sunshower.topologies.operators.joins.joined_streams import BoundedSettings
+from sunshower.topologies.operators.joins.joined_streams import BoundedSettings, JoinSettings
 from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
-    ProcessSettings,
-    keyed_process,
-    time_of_states,
+    EventOrder,
+    OrderSettings,
+    event_order,
 )
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
@@ -51,63 +49,73 @@ from sunshower.topologies.operators.record_operators import PAIRS, RecordOperato
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     check_fields,
-    check_makes,
     code_name,
     columns_schema,
-    joined_schema,
     persisted_schema,
     state_code_returns,
 )
 from sunshower.topologies.operators.stages import StageRows
-from sunshower.topologies.operators.state_slot import Join as StateJoin
 from sunshower.topologies.operators.state_slot import nothing_else
-from sunshower.topologies.operators.states import Spread, StateFactory, StateKind
+from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import (
     Persist,
     PersistCombined,
     PersistReduced,
-    check_one_task,
     single,
 )
 from sunshower.topologies.operators.updates import (
-    INSTEAD_IN_BATCHES,
-    INSTEAD_OF_WINDOW,
     Lineage,
     PartsOfUpdates,
     UpdatedTotals,
     check_replaces,
     merged_lineage,
     moved_origins,
-    refuse_updates,
     totals_lineage,
     updated_operators,
 )
-from sunshower.topologies.operators.windows.declaring import check_time
-from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
-from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
-from sunshower.topologies.signatures import Many, name_of
+from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
-from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
+from sunshower.trident.declaration.joined_batches import (
+    BatchTable,
+    BatchTableSettings,
+    ConnectedBatchSettings,
+    connected,
+    is_across,
+    joined_across,
+    joined_within,
+)
+from sunshower.trident.declaration.keyed_batches import (
+    BatchProcessSettings,
+    KeyedBatchSettings,
+    OrderedBatchSettings,
+    matched,
+    processed,
+)
+from sunshower.trident.declaration.stage_builder import BatchStage, is_uneven
+from sunshower.trident.declaration.stateful import (
+    DeclaredWindow,
+    WrittenState,
+    check_group,
+    check_pairs,
+    declare_query,
+    new_state,
+    windowed,
+)
+from sunshower.trident.stages.batch_windows import LATE, ON_TIME
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import (
-    LATE,
-    ON_TIME,
     BatchSlot,
-    Lookup,
     PersistPartition,
-    ProcessByKey,
-    QueryState,
-    Windows,
-    moved_windows,
 )
 from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,
     ByGrouping,
-    Join,
     RoundRobin,
     Sharing,
+    TaskSettings,
     ToAll,
     ToFirst,
     publishing,
@@ -117,6 +125,7 @@ from sunshower.trident.tasks.stage_bolt import RecordsBolt
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", bound=StateOfKey)
 T = TypeVar("T")
+Other = TypeVar("Other")
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
 
@@ -129,268 +138,6 @@ def check_streams(streams: Sequence[Any], where: str) -> None:
         if not isinstance(stream, BatchStream):
             raise TopologyError(f"{where}: {stream!r:.200} is not a stream of batches")
     check_group([stream.stage for stream in streams], where)
-
-
-def check_group(stages: Sequence[BatchStage], where: str) -> None:
-    """Raise TopologyError for stages of several groups."""
-    groups = {stage.group: stage.root for stage in stages}
-    if len(groups) > 1:
-        raise TopologyError(
-            f"{where}: {' and '.join(map(repr, groups.values()))} are of different groups, whose "
-            "batches have nothing to do with each other; declare them with the same group, as in "
-            'batches(…, group="orders")'
-        )
-
-
-# ---- states --------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, frozen=True)
-class WrittenState:
-    """A state that a stream is written to, and `rows`: what its stage emits then."""
-
-    rows: StageRows[BatchStage]
-    slot: BatchSlot
-    by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
-    result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
-
-
-def new_state(
-    factory: StateFactory,
-    name: str,
-    stream: BatchStream[Any],
-    where: str,
-    not_exactly_once: bool,
-    *,
-    by: Sequence[str] = (),
-    in_place: bool = False,
-    join: StateJoin = nothing_else,
-    spread: Spread = Spread.BY_KEY,
-) -> BatchSlot:
-    """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
-    written in the tasks in which they are; otherwise they are first sent to the task of their
-    group, or to a single one. `join` and `spread`: as of StateSlot. Raises TopologyError for a
-    value that is not a state factory, a duplicate name, or a kind that is not exactly once with the
-    spouts; RecordMismatch for keys that are Enums."""
-    if not is_factory(factory):
-        raise TopologyError(
-            f'{where}: {name_of(factory)} is not a state; give one like SqliteState("counts.db")'
-        )
-    _refuse_enums(stream.schema, by, where)
-    program = stream.stage.group.program
-    program.check_open(where)
-    if not isinstance(factory.kind, StateKind):
-        raise TopologyError(f"{where}: kind is {factory.kind!r}; give one of StateKind")
-    check_pairs(factory.kind, stream, where, not_exactly_once)
-    if factory.kind is StateKind.TRANSACTIONAL and (
-        stream.varies or (in_place and stream.is_uneven)
-    ):
-        check_sharing(where, accept=not_exactly_once, varies=stream.varies)
-    program.keep_state(getattr(factory, "name", None) or name, where)
-    return BatchSlot(
-        factory,
-        name,
-        join,
-        spread=spread,
-        by=by,
-        exactly_once=not not_exactly_once,
-        can_move=not in_place,
-    )
-
-
-class BatchProcessSettings(TaskSettings, total=False):
-    """The settings of `process` in batches.
-
-    - `state`: where states are, of kind opaque; it must be given
-    - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
-      function
-    - `ttl_s`: a state that was not written for so many seconds is absent, and is removed: by
-      `event_time`, in whose unit it is for numbers, or by the clock, as it was when the batch began
-    - `event_time`, `zone`, `ahead`, `unit`: as of a window; for `ttl_s`
-    - `renamed`: {"former field": "field"} of the record types in states, as of ordinary streams
-    """
-
-    state: Required[StateFactory]
-    name: str
-    ttl_s: float
-    renamed: Mapping[str, str | None]
-    event_time: str
-    zone: str
-    ahead: Ahead
-    unit: Unit
-
-
-def processed(
-    stream: BatchStream[Any],
-    by: tuple[str, ...],
-    function: Any,
-    fields: Columns | None,
-    settings: Mapping[str, Any],
-    where: str,
-) -> WrittenState:
-    """Declare the calls of a function of a row and the state of its key. Raises as process_of, and
-    TopologyError for a state that does not keep the values from before a batch."""
-    for setting in settings.keys() & {"on_timer", *ProcessSettings.__annotations__}:
-        if setting not in BatchProcessSettings.__annotations__:
-            raise TopologyError(
-                f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
-                "have neither timers nor states of several versions; leave it out"
-            )
-    check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
-    refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
-    given = settings.get("name")
-    id = code_name(function) if given is None else given
-    ttl_s = settings.get("ttl_s")
-    time = time_of_states(stream.schema, settings, where)
-    shared: Any = {name: settings[name] for name in ("ttl_s", "renamed") if name in settings}
-    calls = keyed_process(
-        function,
-        None,
-        id=id,
-        reads=stream.schema,
-        by=by,
-        fields=fields,
-        settings=shared,
-        where=where,
-    )
-    state: Any = settings.get("state")
-    kind = getattr(state, "kind", None)
-    if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:
-        raise TopologyError(
-            f"{where}: a state of kind {kind.value} has lost the values from before a batch "
-            "that is repeated, which the function is called with again; take one of kind opaque"
-        )
-    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
-    tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
-    rows = stream.send_groups(by, tasks)
-    out = calls.schema if calls.schema.fields else Schema(("nothing",))
-    sources = () if ttl_s is None else _sources_of(stream, time, where)
-    ids = [source.root for source in sources]
-    outputs = rows.then(ProcessByKey(slot, calls, ids, time), out)
-    _need_times(sources, time)
-    outputs.varies = True  # with the order in which rows of several tasks come
-    return WrittenState(outputs, slot, by, calls.store.read)
-
-
-def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
-    hints = hints_of(schema.type)
-    for name in by:
-        for kind in classes_in(hints.get(name, Any), name):
-            if issubclass(kind, Enum) and not issubclass(kind, str | int | float):
-                raise RecordMismatch(
-                    f"{where}: field {name!r} is the Enum {kind.__name__}, which a state cannot "
-                    "have in its keys; add a field with its value before, and group by that"
-                )
-
-
-def check_pairs(
-    kind: StateKind, stream: BatchStream[Any], where: str, not_exactly_once: bool
-) -> None:
-    """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
-    once."""
-    FLAG.check(f"{where}: not_exactly_once", not_exactly_once, TopologyError)
-    for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
-        check_kinds(spout, kind, where, not_exactly_once)
-
-
-def is_factory(state: Any) -> bool:
-    """Whether it is a state factory."""
-    return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
-
-
-def declare_query(
-    stream: BatchStream[Any],
-    by: Sequence[str],
-    state: WrittenState | StateFactory,
-    function: Any,
-    fields: str | Columns,
-    where: str,
-    tasks: TaskSettings,
-) -> StageRows[BatchStage]:
-    """Each row with an answer of the state; `tasks` are for a static state with groups."""
-    schema = stream.schema
-    if not isinstance(state, WrittenState) and not is_factory(state):
-        raise TopologyError(
-            f"{where}: {name_of(state)} is not a state; give what aggregate(…, state=…) or "
-            "partition_persist has returned, or StaticState(…)"
-        )
-    if tasks and (isinstance(state, WrittenState) or not by):
-        raise TopologyError(
-            f"{where}: the query begins no stage, so it has no {'= and '.join(tasks)}=; give that "
-            "where its stage begins: that of the state, or for a static state that of the rows"
-        )
-    if function is not None:
-        state_code_returns(function, schema, where)
-    out = _with_answer(schema, fields, where)
-    if not isinstance(state, WrittenState):
-        ask = function or Lookup(schema, by)
-        slot = BatchSlot(state, "static", can_move=False)
-        operator = QueryState(slot, ask, schema, out, commits=False)
-        if not by:
-            return stream.add(operator, out)
-        return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
-    check_group([stream.stage, state.rows.stage], where)
-    if function is None:
-        _check_keys(by, state, where)
-    sources = _at_state(stream, by, state, where)
-    ask = function or Lookup(schema, by, state.result)
-    operator = QueryState(state.slot, ask, schema, out, commits=True)
-    return state.rows.stage.add(operator, out, sources)
-
-
-def _at_state(
-    stream: BatchStream[Any], by: Sequence[str], state: WrittenState, where: str
-) -> Sequence[StageRows[BatchStage]]:
-    """The rows in the stage that writes the state."""
-    stage = state.rows.stage
-    if not by and {source.stage for source in stream.sources} == {stage}:
-        return stream.sources
-    if stage in stream.upstream():
-        raise TopologyError(
-            f"{where}: these rows come out of the state's own stage, and would have to go back to "
-            "it within a batch; ask a stream that does not come from the state"
-        )
-    if not by and stage.parallelism > 1:
-        raise TopologyError(
-            f"{where}: the state has {stage.parallelism} tasks; say which of them has what a row "
-            "asks for: .group_by(…).state_query(…)"
-        )
-    sharing = ByFields(stream.schema, tuple(by)) if by else ToFirst()
-    return [stage.receive(stream.sources, sharing)]
-
-
-def _check_keys(by: Sequence[str], state: WrittenState, where: str) -> None:
-    """Raise TopologyError if groups of the fields `by` cannot be keys of the state."""
-    if isinstance(state.rows.operator, Windows):
-        raise TopologyError(
-            f"{where}: a state of windows has no value for each group; give a function(state, rows)"
-        )
-    if state.by is not None and len(by) != len(state.by):
-        keys = ", ".join(state.by) or "nothing, for it is not grouped"
-        raise TopologyError(
-            f"{where}: the keys of the state are made of {keys}; group by as many fields in that "
-            "order, or give a function(state, rows)"
-        )
-
-
-def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
-    """The fields of a row and its answer."""
-    if isinstance(fields, type):
-        whole = columns_schema(fields, where)
-        if whole.fields[: len(schema.fields)] != schema.fields or len(whole.fields) == len(
-            schema.fields
-        ):
-            raise RecordMismatch(
-                f"{where}: fields= is {whole.name}, but a row is ({', '.join(schema.fields)}) and "
-                "its answer after it"
-            )
-        check_makes(whole, where)
-        return whole
-    _FIELDS.check(f"{where}: fields", fields, TopologyError)
-    names = (fields,) if isinstance(fields, str) else tuple(fields)
-    if not names:
-        raise TopologyError(f'{where}: fields= is empty; name the answer, as in fields="value"')
-    return columns_schema((*schema.fields, *names), where)
 
 
 # ---- streams -------------------------------------------------------------------------------------
@@ -497,7 +244,7 @@ class Aggregations(Generic[R_co]):
 
     def window(
         self,
-        window: Window,
+        window: AnyWindow,
         *aggregators: AnyAggregator,
         state: StateFactory,
         fields: Columns | None = None,
@@ -506,40 +253,15 @@ class Aggregations(Generic[R_co]):
         **tasks: Unpack[TaskSettings],
     ) -> WindowBatches[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
-        end of a time window or the number of a count window. The state `name` holds the contents of
-        open windows; the commit phase of a batch writes those of its groups.
+        end of a time window or of a session, or the number of a count window. The state `name`
+        holds the contents of open windows; the commit phase of a batch writes those of its groups.
 
-        Raises TopologyError if a spout upstream does not know the event time of its rows, and for a
-        window of event time behind another window.
+        Raises TopologyError if a spout upstream does not know the event time of its rows.
         """
         stream, by = self._grouped()
-        where = self._location("window")
-        if not isinstance(window, Window):
-            raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
-        refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
-        if window.repeated is not None or window.until is not None:
-            raise TopologyError(
-                f"{where}: early=, allowed= and until= are for windows of ordinary streams; leave "
-                "them out"
-            )
-        if window.field is not None:
-            stream.schema.check_field(window.field, where)
-        more = {"window": type_of_end(window, stream.schema, where)}
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
-        check_one_task(by, tasks.get("parallelism", 1), where)
-        sources = [] if window.by_count else _sources_of(stream, window.time, where)
-        kind: Any = getattr(state, "kind", None)
-        join = partial(moved_windows, width=len(by), window=window, kind=kind)
-        slot = new_state(
-            state, name, stream, where, not_exactly_once, by=by, join=join, spread=Spread.BY_GROUP
-        )
-        ids = [source.root for source in sources]
-        operator = Windows(slot, window, stream.schema, by, given, out, ids)
-        pairs = stream.send_groups(by, tasks).then(operator, PAIRS)
-        _need_times(sources, window.time)
-        rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
-        rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
-        return rows
+        about: Any = {"not_exactly_once": not_exactly_once, "where": self._location("window")}
+        given: Any = (window, aggregators, fields, state, name, tasks)
+        return WindowBatches(windowed(stream, by, *given, **about))
 
     def state_query(
         self,
@@ -577,20 +299,11 @@ class GroupedBatches(Aggregations[R_co]):
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
 
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def in_order(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError: it is for ordinary streams."""
-            raise TopologyError(
-                f"{self._location('in_order')}: records in the order of event time, and patterns "
-                "in them, are for ordinary streams. Rows of a batch come in the order of their "
-                "sources: use .process(…), or read the source by Topology.spout"
-            )
-
     def process(
         self,
         function: Callable[[R_co, S], Iterable[Out] | None],
         *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[BatchProcessSettings],
     ) -> BatchStream[Out]:
@@ -600,12 +313,117 @@ class GroupedBatches(Aggregations[R_co]):
         It is called in the commit phase, in txid order, and states are written once for each batch.
         A batch that is repeated finds them as they were before it. If the function raises, nothing
         of the batch is written. Settings: BatchProcessSettings.
+
+        `on_timer(key, state)` is called in the batch with which the time has come that a timer of
+        the key was set to, after the rows of the batch; and with the last batch of all sources
+        until no timer is set: `state.ended` is True there.
         """
         where = self._location(f"process({code_name(function)})")
-        state = processed(*self._grouped(), function, fields, settings, where)
+        state = processed(*self._grouped(), function, on_timer, fields, settings, where)
         outputs = BatchStream[Out](state.rows)
         outputs.written = state
         return outputs.named(state.slot.name)
+
+    def connect(self, other: GroupedBatches[Other]) -> ConnectedBatches[R_co | Other]:
+        """The rows of both streams, for one function and one state of each key; the two keys have
+        as many fields, in the same order."""
+        return ConnectedBatches[R_co]([self]).connect(other)
+
+    def table(self, **settings: Unpack[BatchTableSettings]) -> BatchTable:
+        """The latest row of each key, with which streams are joined: `stream.join(table)`. One
+        whose other fields are all None removes its key. Settings: BatchTableSettings."""
+        stream, by = self._grouped()
+        return BatchTable(stream, by, settings, self._location("table"))
+
+    def in_order(
+        self, field: str, late: float = 0.0, **settings: Unpack[OrderSettings]
+    ) -> OrderedGroups[R_co]:
+        """The rows of each key in the order of their event time, which is in `field`: each is
+        handed on with the batch whose watermark has passed it. Rows of equal time keep the order in
+        which they arrived. One may come `late` after a row with a higher time; what comes later is
+        in the result's stream `late`. Settings: OrderSettings."""
+        stream, by = self._grouped()
+        where = self._location("in_order")
+        return OrderedGroups(stream, by, event_order(stream, field, late, settings, where))
+
+
+class OrderedGroups(Generic[R_co]):
+    """The rows of each key in the order of their event time, for one operator. They wait in its
+    state, from which they are removed together with the changes that they cause."""
+
+    def __init__(self, stream: BatchStream[R_co], by: tuple[str, ...], order: EventOrder) -> None:
+        self._stream, self._by, self._order = stream, by, order
+
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[OrderedBatchSettings],
+    ) -> TimedBatches[Out, R_co]:
+        """What `function(row, state)` yields, as of `group_by(…).process`, but called with rows in
+        their order, and between them with timers: one that is due at the time of a row is first.
+        `state.time` is the time of the row. Settings: OrderedBatchSettings."""
+        where = self._where(f"process({code_name(function)})")
+        about = self._stream, self._by, function, on_timer, fields, settings, where, self._order
+        return self._outputs(processed(*about))
+
+    def match(
+        self,
+        *steps: PatternStep[R_co],
+        within: float,
+        select: Callable[[Match[R_co]], Out],
+        skip: Skip = "past_last",
+        fields: Columns | None = None,
+        **settings: Unpack[KeyedBatchSettings],
+    ) -> TimedBatches[Out, R_co]:
+        """What `select` makes of each match of a pattern in the rows of a key, as on ordinary
+        streams. Settings: KeyedBatchSettings."""
+        pattern, about = (steps, within, skip), (select, fields, settings, self._where("match"))
+        return self._outputs(matched(self._stream, self._by, self._order, pattern, *about))
+
+    def _where(self, word: str) -> str:
+        return self._stream.stage.where(f"group_by({', '.join(self._by)}), {word}")
+
+    def _outputs(self, state: WrittenState) -> TimedBatches[Any, Any]:
+        outputs = TimedBatches[Any, Any](state.rows, self._stream.schema)
+        outputs.written = state
+        outputs.named(state.slot.name)
+        return outputs
+
+
+class ConnectedBatches(Generic[R_co]):
+    """The rows of several streams, each grouped by its key, whose states they share."""
+
+    def __init__(self, grouped: Sequence[GroupedBatches[Any]]) -> None:
+        self._grouped = tuple(grouped)
+
+    def connect(self, other: GroupedBatches[Other]) -> ConnectedBatches[R_co | Other]:
+        """The rows of a further stream, too."""
+        where = self._grouped[0]._location("connect")
+        if not isinstance(other, GroupedBatches):
+            raise TopologyError(
+                f"{where}: {other!r:.200} is no stream of batches grouped by its key, as in "
+                '.connect(payments.group_by("order"))'
+            )
+        check_group([self._grouped[0].stream.stage, other.stream.stage], where)
+        return ConnectedBatches([*self._grouped, other])
+
+    def process(
+        self,
+        function: Callable[[R_co, S], Iterable[Out] | None],
+        *,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
+        fields: Columns | None = None,
+        **settings: Unpack[ConnectedBatchSettings],
+    ) -> BatchStream[Out]:
+        """What `function(row, state)` makes of each row of all streams, as `process` of one stream:
+        the annotation of its first parameter is `Order | Payment`. A timer is due when all streams
+        have passed its time. Settings: ConnectedBatchSettings."""
+        inputs = [grouped._grouped() for grouped in self._grouped]
+        where = self._grouped[0]._location(f"connect, process({code_name(function)})")
+        return BatchStream(connected(inputs, function, on_timer, fields, settings, where))
 
 
 class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
@@ -886,52 +704,115 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         operator = PersistPartition(slot, updater, out)
         return _written(self.add(operator, out or Schema(("nothing",))), slot, None)
 
-    def join(
+    @overload
+    def join(  # type: ignore[overload-overlap]  # also without settings
         self,
         other: BatchStream[Any],
         on: str | Sequence[str],
         other_on: str | Sequence[str] | None = None,
         *,
         how: Literal["inner", "left"] = "inner",
-        fields: Columns | None = None,
+        fields: type[Row] | Sequence[str] | None = None,
         **tasks: Unpack[TaskSettings],
+    ) -> BatchStream[Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchStream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> TimedBatches[Row, Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchStream[Any],
+        on: str | Sequence[str],
+        *,
+        how: Literal["semi", "anti"],
+        **settings: Unpack[BoundedSettings],
+    ) -> TimedBatches[R_co, R_co]: ...
+    @overload
+    def join(
+        self,
+        other: BatchTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        fields: type[Row] | Sequence[str] | None = None,
+    ) -> BatchStream[Row]: ...
+    @overload
+    def join(
+        self,
+        other: BatchTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[AsOfSettings],
+    ) -> TimedBatches[Row, Row]: ...
+    def join(
+        self,
+        other: BatchStream[Any] | BatchTable,
+        on: str | Sequence[str] | None = None,
+        other_on: str | Sequence[str] | None = None,
+        *,
+        fields: Columns | None = None,
+        **settings: Any,
     ) -> BatchStream[Any]:
-        """Join rows with equal values of `on` within a batch: (key, other fields of self, of
-        `other`). A left join keeps rows without a match, with None for the missing fields."""
-        where = self._where("join")
-        across = {*BoundedSettings.__annotations__, *AsOfSettings.__annotations__}
-        if wrong := (tasks.keys() & across) - TaskSettings.__annotations__.keys():
-            raise TopologyError(
-                f"{where}: it pairs the rows of one batch, and {min(wrong)}= is for records that "
-                "wait for each other: join ordinary streams, which is at least once, or give "
-                "what is joined in one batch"
-            )
+        """Join rows with equal values of `on`: (key, other fields of self, of `other`).
+
+        With a stream, within a batch; a left join keeps rows without a match, with None for the
+        missing fields. With `within=` or `keep_s=`, and a `state=`, across batches, as on ordinary
+        streams: pairs leave in the commit phase, those of a left, outer or anti join that had no
+        partner with the batch whose watermark has passed all partners. Settings:
+        TaskSettings, JoinSettings. With a table: what it has after the changes of this
+        batch; with `as_of="at"` the version that was valid at that time. Settings: AsOfSettings.
+        """
+        if other_on is not None:
+            settings["other_on"] = other_on
+        where, given = self._where("join"), cast("Any", settings)
+        if isinstance(other, BatchTable):
+            check_streams([self, other.changes], where)
+            rows = other.join(self, on, fields, settings, where)
+            return TimedBatches(rows) if "as_of" in settings else BatchStream(rows)
         check_streams([self, other], where)
-        ours, theirs, out = joined_schema(
-            (self.schema, on),
-            (other.schema, other_on),
-            how=how,
-            kinds=("inner", "left"),
-            fields=fields,
-            where=where,
-        )
-        stage = self.new_stage(tasks)
-        inputs = [
-            [stage.receive(stream.sources, ByFields(stream.schema, names))]
-            for stream, names in ((self, ours), (other, theirs))
-        ]
-        sides = (self.schema, ours), (other.schema, theirs)
-        operator = Join(*sides, out, keep_left=how == "left")
-        return BatchStream(stage.add(operator, out, *inputs))
+        if not is_across(settings):
+            return BatchStream(joined_within(self, other, on, fields, given, where))
+        return TimedBatches(joined_across(self, other, on, fields, given, where))
 
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self, ()
 
 
+L_co = TypeVar("L_co", covariant=True)
+
+
+class TimedBatches(BatchStream[R_co], Generic[R_co, L_co]):
+    """What `in_order`, `match` or a join has made of rows by their event time, in batches."""
+
+    def __init__(self, pairs: StageRows[BatchStage], late: Schema | None = None) -> None:
+        """`pairs`: (branch, row); `late`: the schema of the late rows, if it is another one."""
+        assert isinstance(pairs.operator, KeyedInBatches)
+        made = pairs.operator.makes
+        super().__init__(pairs.then(steps.TakeBranch(ON_TIME), made))
+        self._pairs, self._late_schema = pairs, late or made
+
+    @property
+    def late(self) -> BatchStream[L_co]:
+        """The rows that came too late: as they are; of a join with None for the other side."""
+        return BatchStream(self._pairs.then(steps.TakeBranch(LATE), self._late_schema))
+
+    def _of(self, *sources: StageRows[BatchStage]) -> Any:
+        return BatchStream(*sources)
+
+
 class WindowBatches(BatchStream[R_co]):
     """The rows of windows that have ended, in batches."""
 
-    pairs: StageRows[BatchStage]  # (branch, row): with the late ones
+    def __init__(self, declared: DeclaredWindow) -> None:
+        super().__init__(declared.ended)
+        self.pairs, self.written = declared.pairs, declared.state
 
     @property
     def late(self) -> BatchStream[R_co]:
@@ -941,34 +822,6 @@ class WindowBatches(BatchStream[R_co]):
 
     def _of(self, *sources: StageRows[BatchStage]) -> Any:
         return BatchStream(*sources)
-
-
-def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) -> list[BatchStage]:
-    """The stages of the spouts whose rows reach a window of time, or states that expire. Raises
-    TopologyError if one of them does not know event times, and for these behind a window."""
-    stages: dict[BatchStage, None] = {}
-    for rows in (rows for source in stream.sources for rows in source.derivation()):
-        stage, operator = rows.stage, rows.operator
-        if time is not None and isinstance(operator, Windows):
-            raise TopologyError(
-                f"{where}: it is downstream of window {operator.slot.name!r}, and in exactly-once "
-                "batches the rows of a window leave after their event time has passed; aggregate "
-                "them without a window of event time, or use ordinary streams, where windows may "
-                "follow each other"
-            )
-        if rows is stage.spout_rows:
-            stages[stage] = None
-            if time is not None:
-                spout = f"spout {stage.root!r}"
-                check_time(time, stage.time, spout, rows.schema, stage.spout, where)
-    return [*stages]
-
-
-def _need_times(sources: Iterable[BatchStage], time: TimeField | None) -> None:
-    """Let spouts send the times of their batches, and of their rows if `time` is given."""
-    for source in sources:
-        source.ends_windows = True
-        source.time = source.time.read_as(time) if source.time else time
 
 
 def _parts_of_updates(

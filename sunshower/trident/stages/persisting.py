@@ -7,26 +7,19 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
-from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
-from sunshower.json_values import hashable, listed, texts_of_keys
-from sunshower.records import Schema, key_of
-from sunshower.runtime.transport.routing import task_index
+from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
-from sunshower.topologies.operators.aggregating import group_keys, values_of_key
-from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.aggregating import group_keys
 from sunshower.topologies.operators.port import Attempt, Emit, Gathering
-from sunshower.topologies.operators.state_slot import Join, StateDraft, StateSlot, nothing_else
+from sunshower.topologies.operators.state_slot import Join, StateSlot, nothing_else
 from sunshower.topologies.operators.states import (
-    FoundPart,
     Key,
     MapState,
     Moving,
@@ -34,33 +27,9 @@ from sunshower.topologies.operators.states import (
     RecognisedState,
     Spread,
     StateFactory,
-    StateKind,
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
-from sunshower.topologies.operators.windows.aggregated_windows import (
-    OpenPanes,
-    PanePlace,
-    PaneValues,
-    TimePanes,
-    log_ended,
-)
-from sunshower.topologies.operators.windows.event_times import (
-    Time,
-    TimeField,
-    TimeReader,
-    as_float,
-    highest,
-    is_before,
-    length_of,
-    lowest,
-    minus,
-    plus,
-)
-from sunshower.topologies.operators.windows.watermarks import LateRecords
-from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
-from sunshower.trident.coordination.attempts import SourceTime
-from sunshower.trident.stages.plan import Timed
 from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
@@ -88,13 +57,43 @@ class BatchSlot(StateSlot):
         self.by, self.exactly_once, self.can_move = tuple(by), exactly_once, can_move
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._noted: LastWrite | None = None  # of states that are exactly once
+        self._begun: Attempt | None = None  # while a batch is written
+        self.changes: dict[Key, Any] = {}  # what `write` has written of the last batch
 
     def begin_commit(self, attempt: Attempt) -> None:
         self.state.begin_commit(attempt)
+        self._begun = attempt
         self._check()
+
+    def write(self, changes: Mapping[Key, Any]) -> None:
+        """Write changes as a part of the batch that has begun; None: removed."""
+        self.changes |= changes
+        self.state.multi_put([*changes], [*changes.values()])
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        """All entries, in no order. A batch that has begun, and written nothing yet, gets them as
+        they were before it, also if an earlier attempt of it has changed them."""
+        again = dict.fromkeys(self.written_by(self._begun) if self._begun is not None else ())
+        for key, value in self.state.items():
+            if key not in again:
+                yield key, value
+        for key, value in zip(again, self.state.multi_get([*again]), strict=True):
+            if value is not None:
+                yield key, value
+
+    def written_by(self, attempt: Attempt) -> Sequence[Key]:
+        """The keys that an earlier attempt of a batch has changed, if the state knows them."""
+        keys: Callable[[Attempt], Sequence[Key]] | None = getattr(self.state, "written_by", None)
+        return () if keys is None else keys(attempt)
+
+    @property
+    def undoes_attempts(self) -> bool:
+        """Whether the state says what an earlier attempt of a batch has written."""
+        return isinstance(self.state, RecognisedState) and hasattr(self.state, "written_by")
 
     def commit(self, attempt: Attempt) -> None:
         self.state.commit(attempt)
+        self._begun = None
         if self._noted is not None and (last := self.last_attempt) is not None:
             self._noted.note(last)
 
@@ -133,13 +132,14 @@ class BatchSlot(StateSlot):
     def _note_of(self, task: int) -> LastWrite | None:
         if self.counted is None or not self.exactly_once:
             return None
-        return self.counted.last_write(self._stored_name, task)
+        return self.counted.last_write(self.stored_name, task)
 
     def _told_of(self, task: int) -> str:
-        return f"state {self._stored_name!r}, task {task}"
+        return f"state {self.stored_name!r}, task {task}"
 
     @property
-    def _stored_name(self) -> str:
+    def stored_name(self) -> str:
+        """By which a later run finds it; no two states of a topology have the same."""
         return getattr(self.factory, "name", None) or self.name
 
 
@@ -159,89 +159,6 @@ class PersistPartition(Persist):
         if self.out is not None:
             check_rows(outputs, self.out, self.updater)
         return outputs if self.out is not None else ()
-
-
-class TimedRows(list[Any]):
-    """The rows of a batch, and the time by which states expire: that of the batch. It is true if
-    the state has to be written: also if an earlier attempt of it may have changed states."""
-
-    time: float = -inf
-    is_again = False
-
-    def __bool__(self) -> bool:
-        return self.is_again or len(self) > 0
-
-
-class ProcessByKey(Persist, Timed):
-    """Calls a function with each row of a batch and the state of its key.
-
-    An opaque state gives a batch that is repeated the values from before the batch. States expire
-    by the event time of the row, or the watermark when the batch began if that is later; or by the
-    clock, as it was when the batch began.
-    """
-
-    def __init__(
-        self,
-        slot: BatchSlot,
-        process: KeyedProcess,
-        sources: Collection[str] = (),
-        event_time: TimeField | None = None,
-    ) -> None:
-        """`sources`: the spouts whose rows these are, if states expire; `event_time`: by which;
-        None: by the clock."""
-        super().__init__(slot)
-        self.calls, self.sources, self.event_time = process, tuple(sources), event_time
-        process.store.slot = slot
-
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
-        self.calls.prepare(context)
-        self._reader = self.event_time and self.event_time.reader(self.calls.reads)
-        if self.sources:
-            self.calls.store.expire_in_batches()
-
-    def start(self, attempt: Attempt) -> TimedRows:
-        batch, last = TimedRows(), self.slot.last_attempt
-        batch.is_again = bool(self.sources) and last is not None and last.txid == attempt.txid
-        return batch
-
-    def note_times(self, batch: TimedRows, times: Mapping[str, SourceTime]) -> None:
-        known = [times.get(source) for source in self.sources]
-        if self.event_time is not None:
-            batch.time = as_float(_watermark(known, before=True))
-        else:
-            begun = [time.begun_s for time in known if time is not None and time.begun_s]
-            batch.time = max(begun, default=-inf)
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        calls, store, outputs = self.calls, self.calls.store, list[Any]()
-        reader = self._reader
-        try:
-            calls.announce(batch)
-            if self.sources:
-                calls.set_time(batch.time)
-            for row in batch:
-                if reader is not None:
-                    calls.set_time(max(batch.time, as_float(reader.time(row))))
-                outputs += calls.expand(row)
-            if self.sources:
-                calls.set_time(batch.time)
-                written_by = getattr(state, "written_by", None)
-                store.expire_in_batch(written_by(attempt) if written_by is not None else ())
-            changed = store.changed
-        finally:
-            store.forget()
-        state.multi_put([*changed], [*changed.values()])
-        return outputs
-
-    def figures(self) -> Mapping[str, float]:
-        return self.calls.figures()
-
-    def cleanup(self) -> None:
-        try:
-            self.calls.cleanup()
-        finally:
-            super().cleanup()
 
 
 class QueryState(Gathering):
@@ -303,438 +220,3 @@ class Lookup:
             known = self.result is not None and value is not None
             values[key] = self.result(value) if known else value  # type: ignore[misc]
         return [values[key] for key in keys]
-
-
-# ---- windowing -----------------------------------------------------------------------------------
-# Windows whose contents are in a state, written in the commit phase, so each row counts once.
-#
-# There is a row for each group and pane: a batch writes those of its own groups and of the windows
-# that it ends. Two more rows say how far a task is, or a group of count windows:
-#
-#   "$windows"           {"time": 31, "late": 0, "fired": […], "ended": […]}
-#   ("$windows", group)  {"rows": 8, "fired": […]}
-#
-# A state that has moved to another number of tasks may have two more entries under "$windows",
-# until the next batch: "half" and "behind", see `moved_windows`.
-#
-# Both include the rows that the last batch fired: a batch that is committed again finds them, or
-# computes them from the values before. A window of event time ends by the watermark of the batch:
-# see trident/spouts/reached_times.py. Storm keeps windows outside the batch, and counts the rows of
-# each attempt again (STORM-3280): org.apache.storm.trident.windowing.WindowTridentProcessor.
-
-KEY = "$windows"
-ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
-_NOTHING_YET: Mapping[str, Any] = {"time": None, "late": 0}
-_NONE_BEHIND: Mapping[Any, Time] = {}
-_ALWAYS = ("fired", "ended")  # in a value that was written
-
-
-class WindowBatch(list[Any]):
-    """The rows of a batch. It is true if the state has to be written."""
-
-    time: Time = -inf  # the watermark
-    newest: Time = inf  # the highest time of a row that is not too far ahead of the clock
-    has_ended = False  # there are no rows after this batch, and open windows end
-    writes = False  # also without rows
-
-    def __bool__(self) -> bool:
-        return self.writes or len(self) > 0
-
-
-class Windows(Persist, Timed):
-    """Emits (branch, row), with rows (fields of the group, window, what the aggregators emit).
-    `window` is the end of a time window, or the number of a count window, from 0."""
-
-    def __init__(
-        self,
-        slot: BatchSlot,
-        window: Window,
-        schema: Schema,
-        by: Sequence[str],
-        aggregators: Sequence[AnyAggregator],
-        out: Schema,
-        sources: Collection[str],
-    ) -> None:
-        """`sources`: the spouts whose rows these are."""
-        super().__init__(slot)
-        self.sources = tuple(sources)
-        self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
-        self.contents = PaneValues(schema, aggregators)
-        self.panes, self._late = window.divided(), length_of(window.late)
-        self.reader: TimeReader | None = None
-        if window.time is not None:
-            self.reader = window.time.reader(schema)
-            self.reader.what += f" of a row of spout {' or '.join(map(repr, self.sources))}"
-
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
-        self._clock = context.clock
-        self._shift: float | None = None  # a new life's clock may be behind the old one's
-        self._next_end: Time = -inf  # without rows nothing changes before this time
-        self._ended_open = 0  # windows that the end of all sources has ended in this batch
-        self._late_before: int | None = None  # how many were late when the task began
-        self.late_records = LateRecords()
-        self._is_known = False  # whether memory has what is stored
-        self._last: Attempt | None = None  # that has written it, if the state says so
-        self._ended: tuple[int, list[PanePlace]] = (0, [])  # a txid, and the panes that it removed
-
-    def start(self, attempt: Attempt) -> WindowBatch:
-        return WindowBatch()
-
-    def note_times(self, batch: WindowBatch, times: Mapping[str, SourceTime]) -> None:
-        known = [times.get(source) for source in self.sources]
-        has_ended = all(source is not None and source.ended for source in known)
-        batch.has_ended = has_ended and self.window.at_end == "end"
-        batch.time = _watermark(known)
-        batch.newest = highest(inf if source is None else source.newest for source in known)
-
-    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        if not self.window.by_count:
-            time = self._now() if self.reader is None else batch.time
-            # An earlier attempt may have fired, and moved the next end.
-            again = attempt.attempt > 0 or batch.has_ended
-            batch.writes = again or (time != -inf and not is_before(time, self._next_end))
-        self._ended_open = 0
-        try:
-            super().finish(batch, attempt, emit)
-        except BaseException:
-            self._next_end = -inf  # the computed end was not stored
-            self._is_known = False
-            raise
-        self._last = self._last_attempt
-        if batch.has_ended:
-            self.late_records.say_if_all(f"window {self.slot.name!r}")
-        if self._ended_open:
-            factory = getattr(self.slot, "factory", None)
-            log_ended(factory, self.slot.name, self._ended_open)
-
-    def figures(self) -> Mapping[str, float]:
-        return {} if self.reader is None else self.reader.figures()
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        keys: dict[Any, None] = {KEY: None}
-        groups = list(group_keys(self.schema, self.by, batch)) if self.window.by_count else []
-        if self.window.by_count:
-            keys = {(KEY, group): None for group in groups}
-        before: dict[Any, Any] = {}
-        notes = [partial(_note, before, key) for key in keys]
-        values = dict(zip(keys, state.multi_update(list(keys), notes), strict=True))
-        # A transactional state keeps what an earlier attempt has written, and calls nothing.
-        half = None if before or self.window.by_count else values[KEY].get("half")
-        if before or half:
-            store = StateDraft(state, copies=True)
-            if self.window.by_count:
-                values |= self._by_count(store, before, groups, batch, attempt)
-            elif half:
-                values[KEY] = self._by_half(store, state, values[KEY], batch, attempt)
-            else:
-                values[KEY] = self._by_time(store, state, before[KEY], batch, attempt)
-            for key in before or values:
-                store.put(key, values[key])
-            store.write()
-        if not self.window.by_count:
-            count = values[KEY]["late"]
-            self._late_before = count if self._late_before is None else self._late_before
-            self.late_records.count = count - self._late_before
-        fired = self._records(row for key in keys for row in values[key]["fired"])
-        late = self._records(row for key in keys for row in values[key].get("late_rows", ()))
-        return [*((ON_TIME, row) for row in fired), *((LATE, row) for row in late)]
-
-    def _records(self, rows: Iterable[Any]) -> list[Any]:
-        width = len(self.by)
-        hashed = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
-        return self.out.make(with_dates(self.window, self.out, width, hashed))
-
-    def _now(self) -> float:
-        return self._clock.wall() + (self._shift or 0.0)
-
-    def _by_count(
-        self,
-        store: StateDraft,
-        before: Mapping[Any, Any],
-        groups: Sequence[Any],
-        rows: Sequence[Any],
-        attempt: Attempt,
-    ) -> dict[Any, Any]:
-        """The values of groups after these rows."""
-        stored: dict[Any, tuple[int, Any]] = {}
-        for key, old in before.items():
-            stored[key[1]] = 0 if old is None else old.get("rows", 0), ()
-            for group, number, panes in _stored_before(old):
-                stored[group] = number, panes
-        open_panes = OpenPanes(KEY, self.contents, self.window.panes)
-        every = int(self.window.every)
-        ended, counts = open_panes.count(store, every, stored, groups, rows, attempt)
-        fired: dict[Any, list[Any]] = {key: [] for key in before}
-        for last, group, content in ended:
-            fired[KEY, group] += self._results(group, last, content, attempt)
-        return {key: {"rows": counts[key[1]], "fired": rows} for key, rows in fired.items()}
-
-    def _by_half(
-        self, store: StateDraft, state: MapState, value: Any, batch: WindowBatch, attempt: Attempt
-    ) -> dict[str, Any]:
-        """The value of the task after a batch that some of the former tasks had written before the
-        state moved: what is left are the rows and windows of the other ones."""
-        half, keys = value["half"], group_keys(self.schema, self.by, batch)
-        others = [row for key, row in zip(keys, batch, strict=False) if not _is_done(half, key)]
-        batch[:] = others
-        counts = self._by_time(store, state, half["value"], batch, attempt, half)
-        self._is_known, self._next_end = False, -inf  # memory has the other groups alone
-        whole = {**counts, "late": value["late"] + counts["late"] - half["value"]["late"]}
-        times = [
-            half_value["time"] for half_value in (value, counts) if half_value["time"] is not None
-        ]
-        whole["time"] = max(times, default=None)
-        for name in ("fired", "ended", "late_rows"):
-            whole[name] = [*value.get(name, ()), *counts.get(name, ())]
-        return whole
-
-    def _by_time(
-        self,
-        store: StateDraft,
-        state: MapState,
-        old: Any,
-        batch: WindowBatch,
-        attempt: Attempt,
-        half: Any = None,
-    ) -> dict[str, Any]:
-        """The value of the task after a batch; `half`: without the groups that are done."""
-        old = old or _NOTHING_YET
-        known: Time = -inf if old["time"] is None else old["time"]
-        self._load(state, attempt)
-        if half is not None:
-            for groups in self._open.groups.values():
-                for group in [group for group in groups if _is_done(half, group)]:
-                    del groups[group]
-        before = self._last_ended(known)
-        if self._late_before is None:
-            self._late_before = old["late"]
-            if before != -inf:
-                self.late_records.loaded(self.panes.start(int(before) + 1))
-        for group, _, panes in _stored_before(old):
-            contents = {(group, pane): content for pane, content in panes}
-            self._open.add(store, contents)
-            self._open.note(contents)
-        times, time = self._times(known, batch)
-        late_rows, late = self._take(store, batch, times, before, attempt)
-        time = highest([known, time])
-        ended = self._last_ended(time)
-        behind = {hashable(group): self._last_ended(at) for group, at in old.get("behind", ())}
-        fired, removed = self._fire(store, before, ended, attempt, behind)
-        if batch.has_ended and self._open.groups:
-            last = max(self._open.groups) + self.window.panes - 1
-            opened, others = self._fire(store, ended, last, attempt)
-            fired, removed = fired + opened, removed + others
-            self._ended_open = len({key_of(row[: len(self.by) + 1]) for row in opened})
-            ended, time = last, highest([time, self._end_of_sources(last, batch.newest)])
-        self._ended = (attempt.txid, removed)
-        self._next_end = self._next_change(ended)
-        value = {
-            "time": None if time == -inf else time,
-            "late": old["late"] + late,
-            "fired": fired,
-            "ended": [[listed(group), pane] for group, pane in removed],
-        }
-        return value | ({"late_rows": late_rows} if late_rows else {})
-
-    def _load(self, state: MapState, attempt: Attempt) -> None:
-        """Read which panes are open, unless memory has what the state has. If this batch has been
-        written before, its panes are among them: what they had before it is read from the state.
-        Those that it then removed are in `ended`, too."""
-        if not self._is_known or self._last != self._last_attempt:
-            self._open = TimePanes(KEY, self.contents, self.window)
-            self._ended = (0, [])
-            for key, value in state.items():
-                if type(key) is tuple and len(key) > 2 and key[0] == KEY:
-                    self._open.note([(key[1], key[2])])
-                elif key == KEY:
-                    removed = [(hashable(group), pane) for group, pane in value.get("ended", ())]
-                    self._open.note(removed)
-            self._is_known = True
-        elif self._ended[0] == attempt.txid:
-            self._open.note(self._ended[1])
-
-    @property
-    def _last_attempt(self) -> Attempt | None:
-        return self.slot.last_attempt
-
-    def _next_change(self, ended: Time) -> Time:
-        """The time at which the state has to be written also without rows."""
-        if self.reader is not None:  # from then on, rows of a further pane are late
-            return -inf if ended == -inf else self._end(int(ended) + 1)
-        first = min(self._open.groups, default=None)
-        return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
-
-    def _last_ended(self, time: Time) -> Time:
-        """The last pane that has ended at this time."""
-        return time if time == -inf else self._open.last_ended(minus(time, self._late))
-
-    def _end_of_sources(self, last: int, newest: Time) -> Time:
-        """The time that is stored when the end of all sources has ended windows up to the pane
-        `last`. Those that only have times too far ahead of the clock do not count."""
-        if newest == inf or self.reader is None:
-            return self._end(last)
-        if newest == -inf:
-            return newest
-        pane = self.panes.of_time(newest) + self.window.panes - 1
-        return self._end(min(last, pane))
-
-    def _end(self, pane: int) -> Time:
-        """The time from which on a pane has ended."""
-        return plus(self.panes.start(pane + 1), self._late)
-
-    def _times(self, known: Time, batch: WindowBatch) -> tuple[list[Time], Time]:
-        """The times of the rows, and up to which windows end. `known`: the time of the state."""
-        if self.reader is not None:
-            return self.reader.times(batch), batch.time
-        if self._shift is None:
-            behind = 0.0 if known == -inf else float(known) - self._clock.wall()
-            self._shift = max(0.0, behind)
-        now = max(self._now(), float(known))
-        return [now] * len(batch), now
-
-    def _take(
-        self,
-        store: StateDraft,
-        rows: Sequence[Any],
-        times: list[Time],
-        before: Time,
-        attempt: Attempt,
-    ) -> tuple[list[Any], int]:
-        """Add rows to their panes. Returns what to emit for those that are late, and how many are.
-        `before`: the last pane that had ended before this batch."""
-        keys = group_keys(self.schema, self.by, rows)
-        places = [*zip(keys, self.panes.of_times(times), strict=False)]
-        contents = self.contents.gather(places, rows, attempt)
-        late = self._open.take(store, contents, before)
-        self.late_records.in_time |= len(late) < len(contents)
-        results: list[Any] = []
-        if late:
-            by = minus(self.panes.start(int(before) + 1), lowest(late.values()))
-            self.late_records.by = max(self.late_records.by, as_float(by))
-        for (key, pane), end in late.items():
-            results += self._results(key, end, contents[key, pane], attempt)
-        return results, sum(place in late for place in places) if late else 0
-
-    def _fire(
-        self,
-        store: StateDraft,
-        before: Time,
-        ended: Time,
-        attempt: Attempt,
-        behind: Mapping[Any, Time] = _NONE_BEHIND,
-    ) -> tuple[list[Any], list[PanePlace]]:
-        """The rows of windows that end, and the panes that no other window needs. The order is the
-        same in each attempt."""
-        windows, removed = self._open.end(store, before, ended, behind)
-        groups = list(dict.fromkeys(group for _, group, _ in windows))
-        texts = dict(zip(groups, texts_of_keys(groups), strict=True))
-        windows.sort(key=lambda window: (texts[window[1]], window[0]))
-        fired: list[Any] = []
-        for last, group, content in windows:
-            fired += self._results(group, self.panes.start(last + 1), content, attempt)
-        return fired, removed
-
-    def _results(self, key: Any, name: Any, content: Any, attempt: Attempt) -> list[Any]:
-        """The rows of a group in a window with this content, as they are stored."""
-        head = (*map(listed, values_of_key(key, len(self.by))), name)
-        return [[*head, *row] for row in self.contents.results(key, content, attempt)]
-
-
-def _note(before: dict[Any, Any], key: Any, old: Any) -> dict[str, Any]:
-    """Note the value of a key from before this batch, which replaces it later."""
-    before[key] = old
-    return {}
-
-
-def _stored_before(old: Any) -> Iterator[tuple[Any, int, Any]]:
-    """(group, rows so far, [[pane, content], …]) of a value that has the panes itself, as in
-    releases before a row per pane."""
-    for group, rows, panes in (old or {}).get("groups", ()):
-        yield hashable(group), rows, panes
-
-
-def moved_windows(
-    parts: Sequence[FoundPart], *, width: int, window: Window, kind: StateKind
-) -> dict[Key, Any]:
-    """What a new task has of the values beside the panes of former tasks; `width`: the number of
-    fields of the groups.
-
-    The time is the latest. Windows that a former task has not ended by then, as its clock was
-    behind, end with the next batch: "behind" has the time of their groups. A transactional state
-    has lost what was there before the last batch, which some of the tasks may not have written.
-    Then "half" has what the others had before it, and which former tasks have written it: if the
-    batch is repeated, only rows and windows of the others are processed.
-    """
-    if all(KEY not in part.beside for part in parts):
-        return {}
-    last = max(part.txid for part in parts)
-    value = _moved(parts, width, window)
-    done = [part for part in parts if part.txid == last and not _half_of(part, last)]
-    others = [part for part in parts if part not in done]
-    if kind is StateKind.TRANSACTIONAL and (done or any(_half_of(part, last) for part in others)):
-        tasks = [[part.tasks, part.task] for part in done]
-        halves = [half for part in others if (half := _half_of(part, last))]
-        tasks += [pair for half in halves for pair in half["tasks"]]
-        before = [
-            part._replace(beside={KEY: half["value"]}) if (half := _half_of(part, last)) else part
-            for part in others
-        ]
-        if others:
-            value["half"] = {"txid": last, "tasks": tasks, "value": _moved(before, width, window)}
-    return {KEY: value}
-
-
-def _moved(parts: Sequence[FoundPart], width: int, window: Window) -> dict[str, Any]:
-    """The value of a new task from those of former tasks. Only rows and panes of the last batch can
-    be asked for again."""
-    former = [(part, part.beside.get(KEY) or _NOTHING_YET) for part in parts]
-    latest: Any = max((old["time"] for _, old in former if old["time"] is not None), default=None)
-    lists: dict[str, list[Any]] = {
-        name: [] for name in ("fired", "late_rows", "ended", "groups", "behind")
-    }
-    panes, late = window.divided(), length_of(window.late)
-    for part, old in former:
-        if KEY in part.latest:
-            for name in ("fired", "late_rows"):
-                rows = old.get(name, ())
-                lists[name] += [row for row in rows if part.gets(_group_of(row, width))]
-        for name in ("ended", "groups") if KEY in part.latest else ("groups",):
-            lists[name] += [group for group in old.get(name, ()) if part.gets(hashable(group[0]))]
-        if (time := old["time"]) is not None and time < latest:
-            ended = [panes.of_time(minus(at, late)) for at in (time, latest)]
-            groups = {key[1]: None for key, _ in part.items() if type(key) is tuple}
-            if ended[0] < ended[1]:
-                lists["behind"] += [[listed(group), time] for group in groups]
-    count = sum(old["late"] for part, old in former if part.is_heir)
-    more = {name: values for name, values in lists.items() if values or name in _ALWAYS}
-    return {"time": latest, "late": count, **more}
-
-
-def _half_of(part: FoundPart, txid: int) -> Any:
-    """What a former task had of a batch that it has not repeated since it was moved itself."""
-    half = part.beside.get(KEY, _NOTHING_YET).get("half")
-    return half if half and half["txid"] == txid else None
-
-
-def _is_done(half: Any, group: Any) -> bool:
-    """Whether a former task has written the rows of a group."""
-    return any(task_index(group, tasks) == task for tasks, task in half["tasks"])
-
-
-def _group_of(row: Sequence[Any], width: int) -> Any:
-    """The group of a row that was fired."""
-    group = hashable(row[:width])
-    return group[0] if width == 1 else group
-
-
-def _watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
-    """The event time that all sources have reached; -inf: it is not known. `before`: when the order
-    for the batch was given."""
-    known = [source for source in sources if source is not None]
-    if len(known) < len(sources):
-        return -inf
-    running = [source for source in known if not source.ended] or known
-    is_idle = before or any(source.idle for source in running)
-    time = lowest(source.earlier if is_idle else source.reached for source in running)
-    return -inf if time == inf else time

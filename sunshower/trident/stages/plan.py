@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from sunshower.arguments import COUNT, check_all
 from sunshower.config import NOTHING, Resources
@@ -53,10 +53,22 @@ def publishing(operator: Operator) -> Publishing | None:
 
 
 class Timed(Operator):
-    """An operator that needs to know how far the sources are in event time."""
+    """An operator that needs to know how far in event time what is upstream is at the end of the
+    batch. If it holds rows back, it says how far it is itself: operators behind it follow that."""
+
+    sends: str | None = None  # the name of its own time; None: its rows have the times upstream
+    time: TimeField | None = None  # that of its rows, if it sends times; None: the clock
+    has_times = True  # whether its rows may have event times
+    silent_inputs = 0  # the first ones, if no rows are made of what they get
 
     def note_times(self, batch: Any, times: Mapping[str, SourceTime]) -> None:
-        """Called before `finish`: those of all sources upstream at the end of the batch."""
+        """Called before `finish`: those of all sources, and of operators upstream that send their
+        own."""
+        raise NotImplementedError
+
+    def sent_time(self, batch: Any) -> SourceTime:
+        """Called after `finish`, if it `sends`: how far it is in this task. What it emits in later
+        batches is not before that; it has emitted all that is."""
         raise NotImplementedError
 
 
@@ -191,6 +203,17 @@ class Group:
     interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()
     classes: tuple[type, ...] = ()  # the Enums and record types that the rows may hold
+
+
+class TaskSettings(TypedDict, total=False):
+    """The settings of the tasks of a stage, where a repartitioning begins it.
+
+    - `parallelism`: the number of tasks, 1
+    - `resources`: what each task requests of its node
+    """
+
+    parallelism: int
+    resources: Resources
 
 
 # ---- sharing -------------------------------------------------------------------------------------

@@ -510,6 +510,8 @@ class StoredMap:
         if attempt != self._begun():
             raise BatchError(f"{self._owner}: {attempt} is committed, {self._attempt} was begun")
         again = self._last is not None and self._last.txid == attempt.txid
+        if self._kind is StateKind.OPAQUE:
+            self._leave_out_absent()
         # A first attempt need not block late writes of an earlier one.
         if self._written or again or attempt.attempt:
             self._put(attempt, again=again)
@@ -664,6 +666,14 @@ class StoredMap:
             raise self._overtaken(attempt) from error
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
         self._remember(changes)
+
+    def _leave_out_absent(self) -> None:
+        """Write nothing of keys that were not there before this batch, and are not after it."""
+        absent = [
+            text for text, new in self._written.items() if new[3] == _NULL and new[4] == _NULL
+        ]
+        for text in absent:
+            del self._written[text]
 
     def _remember(self, changes: Mapping[str, str | None]) -> None:
         """Cache the writes. No other writer can interfere between two batches: the mark would

@@ -67,13 +67,14 @@ from sunshower.topologies.operators.totals import (
     PersistReduced,
     ReducedTotals,
 )
-from sunshower.trident.stages.persisting import KEY as WINDOWS_KEY
+from sunshower.topologies.operators.windows.window_kinds import Sessions
+from sunshower.trident.stages.batch_windows import KEY as WINDOWS_KEY
+from sunshower.trident.stages.batch_windows import CountedWindows, Windows
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import (
     BatchSlot,
     PersistPartition,
-    ProcessByKey,
     QueryState,
-    Windows,
 )
 from sunshower.trident.states.factories import (
     Assignment,
@@ -130,13 +131,13 @@ class StoredState:
             return "bolt" if self.store is not None else "–"
         if self.process is not None and is_distinct(self.process.function):
             return "distinct"
-        if isinstance(self.operator, KeyedProcess | ProcessByKey):
+        if isinstance(self.operator, KeyedProcess):
             return "process"
         if isinstance(self.operator, _TOTALS):
             return "totals"
         if isinstance(self.operator, PersistPartition):
             return "updater"
-        if isinstance(self.operator, Windows):
+        if isinstance(self.operator, Windows | CountedWindows):
             return "window"
         return getattr(self.operator, "word", type(self.operator).__name__.lower())
 
@@ -146,7 +147,7 @@ class StoredState:
         if not self.component:
             return "no component of the program has it, so nobody knows what its values are"
         is_process = self.store is not None and (
-            self.operator is None or isinstance(self.operator, KeyedProcess | ProcessByKey)
+            self.operator is None or isinstance(self.operator, KeyedProcess)
         )
         if is_process or type(self.operator) in _TOTALS:
             return ""
@@ -164,16 +165,22 @@ class StoredState:
                 for number in numbers:
                     self._learn(_PartReader(parts, number, parts.mark(number)))
                 for key, value in parts.items(numbers, read, written_after=self._expired_at()):
-                    if not isinstance(self.operator, Windows):
+                    if not isinstance(self.operator, Windows | CountedWindows):
                         yield key, value
-                    elif type(key) is tuple and len(key) > 2:  # else it is how far a task is
+                    elif type(key) is tuple and self._is_content(key):
                         yield key[1:], value
+
+    def _is_content(self, key: tuple[Any, ...]) -> bool:
+        """Whether a key of windows of batches has the content of a pane, or the sessions of a
+        group; else it says how far a task is, or what it has emitted."""
+        has_sessions = isinstance(getattr(self.operator, "window", None), Sessions)
+        return key[0] == WINDOWS_KEY and len(key) > (1 if has_sessions else 2)
 
     def get(self, key: Key) -> Any:
         """The value of a key; None if there is none."""
         if not (numbers := self._numbers()):
             return None
-        if isinstance(self.operator, Windows):
+        if isinstance(self.operator, Windows | CountedWindows):
             key = (WINDOWS_KEY, *key) if type(key) is tuple else (WINDOWS_KEY, key)
         with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
             present: list[int] | None = None
@@ -220,10 +227,8 @@ class StoredState:
 
     @property
     def process(self) -> KeyedProcess | None:
-        """The calls of a function with a keyed state, also in batches."""
-        operator = self.operator
-        calls = operator.calls if isinstance(operator, ProcessByKey) else operator
-        return calls if isinstance(calls, KeyedProcess) else None
+        """The calls of a function with a keyed state."""
+        return self.operator if isinstance(self.operator, KeyedProcess) else None
 
     def text(self, value: Any) -> str:
         """A value as JSON, which an import reads. Raises Unserialisable."""
@@ -289,11 +294,12 @@ def states_of_program(graph: Graph) -> list[StoredState]:
 
 def _states(component: Component) -> Iterator[StoredState]:
     seen: set[int] = set()
-    candidates = [] if component.store is None else [(None, component.store.slot, component.store)]
-    for operator in getattr(component.implementation, "operators", ()):
+    candidates: list[tuple[Any, Any, Any]] = []
+    if component.store is not None:
+        candidates.append((None, component.store.slot, component.store))
+    for node in getattr(component.implementation, "operators", ()):
+        operator: Any = node.calls if isinstance(node, KeyedInBatches) else node
         slot, store = getattr(operator, "slot", None), getattr(operator, "store", None)
-        if isinstance(operator, ProcessByKey):
-            store = operator.calls.store
         candidates.append((operator, store.slot if slot is None and store else slot, store))
     for operator, slot, store in candidates:
         factory = getattr(slot, "factory", None)

@@ -185,7 +185,7 @@ class PartSender:
         late: bool,
         times: Mapping[str, SourceTime],
     ) -> None:
-        """Send each task of a stage the number of its parts, and how far the sources are."""
+        """Send each task of a stage the number of its parts, and how far this one is."""
         plain = {source: [*time] for source, time in times.items()} or None
         for task, parts in zip(self._tasks[target], sent[target], strict=True):
             count = Count(*attempt, parts, late, plain)
@@ -243,11 +243,9 @@ class Operators:
         """Select the attempt for which `start` returned `batches`."""
         self._batches = batches
 
-    def finish(
-        self, which: Sequence[int], attempt: Attempt, times: Mapping[str, SourceTime]
-    ) -> int:
+    def finish(self, which: Sequence[int], attempt: Attempt, times: dict[str, SourceTime]) -> int:
         """Finish nodes in order, up to one that is not ready. Returns how many were finished.
-        `times`: how far the sources are."""
+        `times`: how far what is upstream is in event time; those of the nodes are added."""
         for done, index in enumerate(which):
             operator, batch = self._operators[index], self._batches[index]
             if index in self._waiting and not self._waiting[index].ready(batch, attempt):
@@ -255,6 +253,8 @@ class Operators:
             if isinstance(operator, Timed):
                 operator.note_times(batch, times)
             operator.finish(batch, attempt, self._emits[index])
+            if isinstance(operator, Timed) and operator.sends is not None:
+                times[operator.sends] = operator.sent_time(batch)
         return len(which)
 
     def give_up(self, batches: Sequence[Any]) -> None:
@@ -402,12 +402,12 @@ class TaskBatch:
     is_emitted: bool = False  # by this task's emitter
     operators: list[Any] = field(default_factory=list)  # what each has for this attempt
     held: list[Tuple[Any]] = field(default_factory=list)  # acked when the phase is over here
-    times: dict[str, SourceTime] = field(default_factory=dict)  # of sources, for windows
+    times: dict[str, SourceTime] = field(default_factory=dict)  # of what is upstream, for windows
     finished: int = 0  # operators that have finished in the current status; the next is not ready
     reason: str = ""  # why it is OVER
 
     def note_time(self, source: str, time: SourceTime) -> None:
-        """Note how far some of the tasks of a source are in event time."""
+        """Note how far some of the tasks of a source, or of a window, are in event time."""
         known = self.times.get(source)
         self.times[source] = time if known is None else known.merged(time)
 

@@ -349,6 +349,132 @@ def test_windows_of_a_number_that_an_earlier_release_has_stored_are_continued(ke
     assert held == {2, 3}, "the panes that no window needs are removed"
 
 
+# ---- windows of windows --------------------------------------------------------------------------
+
+
+def counted(stream: Any, window: Window, tasks: int = 1, name: str = "first") -> Any:
+    """How many clicks each user has in windows."""
+    about: Any = {"state": StateStub(), "name": name, "parallelism": tasks}
+    return stream.group_by("user").window(window, count(), fields=("user", "end", "n"), **about)
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("between", [False, True])
+def test_a_window_of_the_results_of_a_window_ends_with_them(tasks: int, *, between: bool) -> None:
+    topology, stream = stub_stream(Click)
+    first = counted(stream, TEN, tasks)
+    if between:
+        first = first.filter(always).shuffle(parallelism=2)
+    second = tumbling(seconds=20, field="end")
+    rows = first.window(second, count(), sum_("n"), state=StateStub(), name="second")
+    found, late = collected(rows), collected(rows.late)
+    runner = Runner(topology)
+    runner.batch([click for user in "abc" for click in clicks(1, 11, user=user)])
+    runner.batch(clicks(12.5))
+    assert found == []
+    runner.batch(clicks(21.9))
+    assert found == []
+    runner.batch(clicks(22))  # the first windows have ended up to 20
+    assert found == [(20, 6, 7)]
+    found.clear()
+    runner.batch(clicks(42, 19))
+    assert (found, late) == ([(40, 1, 2)], [])
+    runner.ended = True
+    runner.batch([])
+    assert found[1:] == [(60, 1, 1)]
+
+
+def test_a_window_behind_a_window_moves_without_rows() -> None:
+    topology, stream = stub_stream(Click)
+    second = tumbling(seconds=5, field="end")
+    of_a = counted(stream, tumbling(seconds=5, field="at")).filter(lambda row: row[0] == "a")
+    found = collected(of_a.window(second, count(), state=StateStub(), name="second"))
+    runner = Runner(topology)
+    runner.batch(clicks(1))
+    runner.batch(clicks(6, user="b"))
+    assert found == [(5, 1)]
+
+
+@pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_windows_of_windows_count_once_when_their_batch_is_repeated(kind: StateKind) -> None:
+    topology, stream = stub_stream(Click)
+    first = stream.group_by("user").window(
+        TEN, count(), fields=("user", "end", "n"), state=StateStub(kind), name="first"
+    )
+    second = sliding(seconds=40, every=20, field="end")
+    rows = first.window(second, sum_("n"), state=StateStub(kind), name="second")
+    found, late = collected(rows), collected(rows.late)
+    runner = Runner(topology)
+    once: list[list[Any]] = []
+    for times in ((1, 3, 14), (16, 25), (38, 7), (90,), ()):
+        runner.ended = not times
+        batch = clicks(*times)
+        runner.batch(batch)
+        once.append([*found])
+        for restarts in (False, True):
+            found.clear()
+            if restarts:
+                runner.restart()
+            runner.again(batch)
+            assert found == once[-1]
+        found.clear()
+    assert [row for rows in once for row in rows] == [(20, 4), (40, 6), (60, 2), (100, 1), (120, 1)]
+    assert late == []
+
+
+def test_three_windows_and_a_silent_source_beside_them() -> None:
+    """A source that is idle does not hold back what the others have, and makes nothing late."""
+    topology = Topology("t")
+    busy = batches(
+        topology, "busy", FixedBatchSpout(DENSE, 50, type=Click), store=InMemory(), group="g"
+    )
+    rows = counted(busy, tumbling(seconds=5, field="at", late=1), name="fives")
+    rows = rows.map(lambda row: Click(row[0], row[1]), fields=Click)
+    other = batches(topology, "other", FixedBatchSpout(SPARSE, 5, type=Click), group="g")
+    tens = counted(rows.merge(other), tumbling(seconds=10, field="at"), name="tens")
+    found = tens.window(
+        tumbling(seconds=50, field="end"), sum_("n"), count(), state=MemoryState(), name="fifties"
+    )
+    rows, late = collected(found), collected(found.late)
+    run(topology)
+    assert sum(row[1] for row in rows) == 20 + 100
+    assert late == []
+
+
+def test_a_window_follows_an_idle_one_if_nothing_is_open_in_it() -> None:
+    topology, silent = stub_stream(Click, "silent", group="g")
+    _, busy = stub_stream(Click, "busy", topology, group="g")
+    five = tumbling(seconds=5, field="at")
+    first = counted(silent, five).map(lambda row: Click(row[0], row[1]), fields=Click)
+    found = collected(first.merge(busy).window(five, count(), state=StateStub(), name="second"))
+    runner = Runner(topology)
+    runner.idle = {"silent"}
+    runner.batch(busy=clicks(1))
+    runner.batch(busy=clicks(12))
+    runner.batch(busy=clicks(13))
+    assert found == [(5, 1)], "up to what the other has reached before the batch"
+    runner.idle = set()
+    runner.batch(silent=clicks(12), busy=clicks(14))
+    runner.idle = {"silent"}
+    for at in (30, 31):
+        runner.batch(busy=clicks(at))
+    assert found == [(5, 1)], "a window is open that holds a row of 12"
+
+
+def test_a_window_behind_one_of_the_clock_ends_with_the_clock() -> None:
+    topology, stream = stub_stream(Click)
+    first = counted(stream, tumbling(seconds=10))
+    minute = tumbling(seconds=60, field="end")
+    found = collected(first.window(minute, sum_("n"), state=StateStub(), name="second"))
+    clock = ManualClock()
+    runner = Runner(topology, clock)
+    for _ in range(7):
+        runner.batch(clicks(1, 2))
+        clock.advance(10)
+    runner.batch([])
+    assert found == [(START + 60, 12)]
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 
@@ -370,20 +496,13 @@ def timed(click: Any) -> Timed:
     return Timed("a", 1.0)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_a_window_of_the_results_of_a_window_is_refused(parallelism: int) -> None:
+def test_windows_of_windows_have_one_unit() -> None:
     _, stream = stub_stream(Click)
-    first = stream.group_by("user").window(
-        TEN, count(), fields=("user", "end", "n"), state=StateStub(), parallelism=parallelism
-    )
-    second = tumbling(seconds=10, field="end")
-    for rows in (first, first.late, first.filter(always).shuffle(parallelism=2), first.map(timed)):
-        with pytest.raises(
-            TopologyError, match=r"downstream of window 'windows', and .*; aggregate them"
-        ):
-            rows.window(second, count(), state=StateStub(), name="second")
-    first.window(tumbling(count=3), count(), state=StateStub(), name="by-count")
-    first.window(tumbling(seconds=3), count(), state=StateStub(), name="by-clock")
+    first = tumbling(seconds=10, field="at", unit="ms")
+    ends = stream.window(first, count(), fields=("end", "n"), state=StateStub(), name="first")
+    second = tumbling(seconds=10, field="end", unit="s")
+    with pytest.raises(TopologyError, match=r"its unit is 's', that of 'window first' .* 'ms'"):
+        ends.window(second, count(), state=StateStub(), name="second")
 
 
 def test_a_field_that_is_none_of_the_source_is_refused_with_the_remedy() -> None:
@@ -464,5 +583,7 @@ def test_a_time_without_a_zone_ends_the_topology_and_names_its_spout() -> None:
     rows = [Dated("a", naive.replace(tzinfo=UTC)), Dated("a", naive)]
     stream = batches(topology, "in", FixedBatchSpout(rows, 1, type=Dated), store=InMemory())
     windowed([stream], tumbling(seconds=10, field="at"))
-    with pytest.raises(TopologyFailed, match=r"field 'at' of spout 'in' is .* has no time zone"):
+    with pytest.raises(
+        TopologyFailed, match=r"field 'at' of a row of spout 'in' is .* no time zone"
+    ):
         run(topology)

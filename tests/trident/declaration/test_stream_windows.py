@@ -15,7 +15,7 @@ from sunshower.errors import ConfigError, StoreUnreachable
 from sunshower.topologies.operators.aggregators import Aggregator, collect, count, sum_
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
-from sunshower.topologies.operators.windows.window_kinds import sliding, tumbling
+from sunshower.topologies.operators.windows.window_kinds import sessions, sliding, tumbling
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 
@@ -154,8 +154,14 @@ batches_of_prices = st.lists(
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
 @pytest.mark.parametrize(
     "window",
-    [sliding(count=4, every=2), sliding(seconds=20, every=5, field="at", late=10)],
-    ids=["rows", "time"],
+    [
+        sliding(count=4, every=2),
+        sliding(seconds=20, every=5, field="at", late=10),
+        sessions(gap=7, field="at", late=3),
+        sessions(gap=7, field="at", allowed=20),
+        tumbling(seconds=10, field="at", allowed=15),
+    ],
+    ids=["rows", "time", "sessions", "updated sessions", "updates"],
 )
 @hypothesis_given(batches=batches_of_prices)
 def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
@@ -165,7 +171,8 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         topology, stream = stub_stream(Price)
         aggregators = [sum_("price")] if combined else [sum_("price"), FirstAndLast()]
         state = stream.group_by("share").window(window, *aggregators, state=StateStub(kind))
-        made = collected(state.project("share", "window", "price_sum"))
+        numbers = ("kind", "number") if "number" in state.schema.fields else ()
+        made = collected(state.project("share", "window", "price_sum", *numbers))
         runner, each = Runner(topology), []
         for batch in batches:
             runner.batch(batch)
@@ -173,7 +180,7 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
                 made.clear()
                 runner.restart()
                 runner.again(batch)
-            each.append(sorted(made))
+            each.append(sorted(made, key=repr))
             made.clear()
         return each
 
@@ -232,6 +239,10 @@ WINDOWS = [
     sliding(count=4, every=2),
     tumbling(seconds=10, field="at"),
     sliding(seconds=20, every=5, field="at", late=10),
+    sessions(gap=7, field="at", late=4),
+    tumbling(seconds=10, field="at", allowed=15),
+    tumbling(seconds=20, field="at", late=5, until=lambda row: row[-1] in (7, [7])),
+    sessions(gap=7, field="at", allowed=20),
 ]
 
 

@@ -94,7 +94,10 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no Operator"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
-    (TopologyError, lambda s: s.join(s, "word", within=1), "within= is for records that wait"),
+    (TopologyError, lambda s: s.join(s, "word", within=1), "give field="),
+    (TopologyError, lambda s: s.join(s, "word", how="anti"), "is for a join across batches"),
+    (TopologyError, lambda s: s.join(s, "word", how="semi", keep_s=None), "is not a state"),
+    (TopologyError, lambda s: s.group_by("word").table(), "is not a state"),
     (
         TopologyError,
         lambda s: s.join(s, "word", as_of="at"),

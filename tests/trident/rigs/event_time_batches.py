@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from sunshower import Context, Topology, collect
+from sunshower import Context, KeyState, Topology, collect, sessions, tumbling
 from sunshower.errors import Unavailable
 from sunshower.state import MemoryState
 from sunshower.trident import (
@@ -20,6 +20,7 @@ from sunshower.trident import (
 )
 from sunshower.trident.spouts.bounds import Room
 from tests.topologies.operators.windows.event_time_swarm import (
+    LATE,
     SETTINGS,
     WINDOW,
     Event,
@@ -86,8 +87,29 @@ class Opaque(_LogBatches, OpaquePartitionedSpout):
     pass
 
 
+VISITS = sessions(gap=3, field="at", late=LATE, unit="s")
+UPDATED = tumbling(seconds=4, field="at", allowed=LATE, unit="s")
+BEHIND = (  # windows of the results of others
+    None,
+    tumbling(seconds=8, field="window", unit="s"),
+    sessions(gap=5, field="window", unit="s"),
+)
+
+
+class Numbered(NamedTuple):
+    number: int
+
+
+def numbered(event: Any, state: KeyState[float]) -> Iterator[Numbered]:
+    """The number of each event; twice if an event with a higher time came before."""
+    _, number, at = event
+    yield from [Numbered(number)] * (1 + (state.value is not None and at < state.value))
+    state.value = at
+
+
 class BatchProgram(EventProgram):
-    """One random program; what it has written is in its states."""
+    """One random program; what it has written is in its states: the numbers of the records in
+    windows, those that came too late, and those that came too late for a second window."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -96,7 +118,11 @@ class BatchProgram(EventProgram):
         self.kinds = [self.draw.choice((Transactional, Opaque)) for _ in self.logs]
         has_opaque = Opaque in self.kinds
         self.open = MemoryState(StateKind.OPAQUE if has_opaque else kind)
-        self.windows, self.late = MemoryState(), MemoryState()
+        self.windows, self.late, self.too_late = MemoryState(), MemoryState(), MemoryState()
+        draw = Random(seed + 1)
+        self.window, self.behind = draw.choice((WINDOW, VISITS, UPDATED)), draw.choice(BEHIND)
+        self.opened = MemoryState(self.open.kind)  # of the second window
+        self.waiting, self.ordered, self.unordered = MemoryState(), MemoryState(), MemoryState()
 
     def topology(self) -> Topology:
         topology, draw = Topology("events", **SETTINGS), self.draw
@@ -118,20 +144,29 @@ class BatchProgram(EventProgram):
                 name = "relay" if not number else f"relay-{number}"
                 stream = stream.partition_by("number", parallelism=2).named(name)
             streams.append(stream.map(relay, fields=("key", "number", "at")))
-        windows = (
-            streams[0]
-            .merge(*streams[1:])
-            .group_by("key")
-            .window(
-                WINDOW,
-                collect("number"),
-                fields=("key", "window", "numbers"),
-                state=self.open,
-                parallelism=draw.randint(1, 2),
-            )
+        by_key = streams[0].merge(*streams[1:]).group_by("key")
+        numbers = collect("number", name="numbers")
+        windows = by_key.window(
+            self.window, numbers, state=self.open, parallelism=draw.randint(1, 2)
         )
-        windows.aggregate(collect("numbers"), state=self.windows, name="ended")
+        ordered = by_key.in_order("at", late=LATE, unit="s").process(
+            numbered, state=self.waiting, name="waiting", parallelism=draw.randint(1, 2)
+        )
+        ordered.aggregate(collect("number"), state=self.ordered, name="ordered")
+        ordered.late.aggregate(collect("number"), state=self.unordered, name="unordered")
         windows.late.aggregate(collect("numbers"), state=self.late, name="too-late")
+        ended: Any = windows
+        if self.behind is not None and self.window is not UPDATED:
+            ended = windows.group_by("key").window(
+                self.behind,
+                collect("numbers", name="numbers"),
+                fields=("key", "end", "numbers"),
+                name="second",
+                state=self.opened,
+                parallelism=2,
+            )
+            ended.late.aggregate(collect("numbers"), state=self.too_late, name="too-late-again")
+        ended.aggregate(collect("numbers"), state=self.windows, name="ended")
         return topology
 
     def produce(self, step: int) -> None:
@@ -148,7 +183,8 @@ class BatchProgram(EventProgram):
 
 def numbers_in(state: MemoryState) -> Counter[int]:
     """How often the number of each record is in the rows that a program has kept."""
-    return Counter(_numbers(dict(state.items()).get("$GLOBAL$", [])))
+    value = dict(state.items()).get("$GLOBAL$", [])
+    return Counter(_numbers(value))
 
 
 def _numbers(value: Any) -> Iterator[int]:

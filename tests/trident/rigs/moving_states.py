@@ -9,7 +9,17 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple
 
-from sunshower import KeyState, Topology, collect, count, run_inline, sliding, sum_, tumbling
+from sunshower import (
+    KeyState,
+    Topology,
+    collect,
+    count,
+    run_inline,
+    sessions,
+    sliding,
+    sum_,
+    tumbling,
+)
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.state.backing import Backing, Home, Mark
@@ -188,11 +198,14 @@ def keep_rows(state: MapState, rows: Sequence[Any]) -> Iterator[Any]:
     yield from ()
 
 
-STATES = ("totals", "sizes", "marked", "slid", "days", "threes", "joined")
+WINDOWS = ("slid", "days", "visits", "spans")
+STATES = ("totals", "sizes", "marked", *WINDOWS, "updated", "last", "threes", "joined")
 
 
 class MovingProgram:
     """A program with a state of every kind, whose numbers of tasks differ from run to run."""
+
+    names: Sequence[str] = (*STATES, *(f"{name}-rows" for name in (*WINDOWS, "threes", "odd")))
 
     def __init__(
         self, seed: int, is_opaque: bool, kind: StateKind, store: Callable[[str, StateKind], Any]
@@ -202,8 +215,7 @@ class MovingProgram:
         self.code: Any = same
         self.logs = events_of(Random(seed))
         self.batches, self.max_batches = InMemory(), self.draw.choice((1, 3))
-        names = [*STATES, "slid-rows", "days-rows", "threes-rows", "odd-rows"]
-        self.states = {name: store(name, self._kind_of(name)) for name in names}
+        self.states = {name: store(name, self._kind_of(name)) for name in self.names}
 
     def _kind_of(self, name: str) -> StateKind:
         may_differ = name in ("marked", "odd-rows") or "rows" in name or name == "threes"
@@ -233,10 +245,19 @@ class MovingProgram:
         kept.named("odd-rows")
         at: Any = {"field": "at", "unit": "s", "zone": "Europe/Berlin"}
         slid = sliding(seconds=16 * HOUR_S, every=4 * HOUR_S, **at)
-        for name, time in {"slid": slid, "days": tumbling(days=1, **at)}.items():
-            ended = by_key.window(time, collect("number"), **settings(name)).named(name)
-            kept = ended.global_().partition_persist(state(f"{name}-rows"), keep_rows)
-            kept.named(f"{name}-rows")
+        visits = sessions(gap=6 * HOUR_S, late=HOUR_S, **at)
+        spans = tumbling(days=1, **{**at, "field": "window"})
+        numbers, rows_of = collect("number", name="numbers"), dict[str, Any]()
+        for name, time in {"slid": slid, "days": tumbling(days=1, **at), "visits": visits}.items():
+            rows_of[name] = by_key.window(time, numbers, **settings(name)).named(name)
+        behind = rows_of["visits"].group_by("key")
+        rows_of["spans"] = behind.window(spans, collect("numbers"), **settings("spans"))
+        for name, ended in rows_of.items():
+            kept = ended.named(name).global_()
+            kept.partition_persist(state(f"{name}-rows"), keep_rows).named(f"{name}-rows")
+        updated = tumbling(seconds=8 * HOUR_S, allowed=4 * HOUR_S, **at)
+        last = by_key.window(updated, sum_("number", name="sum"), **settings("updated"))
+        last.group_by("key").aggregate(sum_("sum"), **settings("last"))
         threes = by_key.window(tumbling(count=3), count(), sum_("number"), **settings("threes"))
         threes.named("threes")
         threes.global_().partition_persist(state("threes-rows"), keep_rows, name="threes-rows")
@@ -263,6 +284,7 @@ class MovingProgram:
                 if not (type(key) is tuple and str(key[0]).startswith("__sunshower"))
                 and not str(key).startswith("$windows")
                 and "$windows" not in str(key)
+                and not (type(key) is tuple and key[0] == "result")
             }
             for name, state in self.states.items()
         }

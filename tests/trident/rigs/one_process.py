@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -158,6 +158,10 @@ class Task:
             if isinstance(node.operator, Timed):
                 node.operator.note_times(self.batches[index], self.runner.times)
             node.operator.finish(self.batches[index], attempt, emit)
+            if isinstance(node.operator, Timed) and (name := node.operator.sends) is not None:
+                sent = node.operator.sent_time(self.batches[index])
+                known = self.runner.times.get(name)
+                self.runner.times[name] = sent if known is None else known.merged(sent)
 
     def give(self, node: int | None, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:
         assert rows, "an operator must not emit an empty list"
@@ -183,7 +187,9 @@ class Runner:
         self.stages = {stage.id: stage for stage in self.group.stages}
         self.txid, self.attempt = 0, 0
         self.ended = False  # whether the sources have no rows after the batch
-        self.times: dict[str, SourceTime] = {}  # of sources, at the end of the batch
+        self.idle: Collection[str] = ()  # the sources whose only partition is idle
+        self.times: dict[str, SourceTime] = {}  # of sources and windows, at the end of the batch
+        self.begun_s: dict[int, float] = {}  # txid → when it has begun
         self.reached: dict[str, dict[int, Time]] = {id: {0: -inf} for id in self.stages}  # by txid
         self.restart()
 
@@ -212,6 +218,8 @@ class Runner:
             id: [[] for _ in range(stage.parallelism)] for id, stage in self.stages.items()
         }
         attempt = Attempt(self.txid, self.attempt, 1)
+        self.times = {}
+        self.begun_s.setdefault(self.txid, self.clock.wall())
         for id, stage in self.stages.items():
             if stage.source is not None:
                 self._note_time(stage.source, list(of_spouts.get(id, ()) if of_spouts else rows))
@@ -232,7 +240,10 @@ class Runner:
         before = self.reached[source.id][self.txid - 1]
         times = source.time.reader(source.schema).times(rows) if source.time else []
         self.reached[source.id][self.txid] = reached = highest([before, *times])
-        self.times[source.id] = SourceTime(reached, before, idle=False, ended=self.ended)
+        about: Any = {"idle": False, "ended": self.ended, "begun_s": self.begun_s[self.txid]}
+        if source.id in self.idle:
+            reached, before, about = inf, inf, {**about, "idle": True}
+        self.times[source.id] = SourceTime(reached, before, **about)
 
 
 def wired(output: StageOutput, rows: Sequence[Any]) -> list[list[Any]]:

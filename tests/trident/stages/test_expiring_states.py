@@ -20,7 +20,7 @@ from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
 from sunshower.trident.coordination.attempts import SourceTime
-from sunshower.trident.stages.persisting import ProcessByKey
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from tests.seeds import seeds
 from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.rigs.one_process import stub_stream
@@ -184,7 +184,7 @@ def test_what_a_batch_has_removed_expires_again_when_its_repetition_has_no_rows(
     clicks.distinct("id", state=ids, ttl_s=25, event_time="at", name="ids")
     stages = [component.implementation for component in topology.graph().components.values()]
     operators = [one for stage in stages for one in getattr(stage, "operators", ())]
-    (operator,) = [one for one in operators if isinstance(one, ProcessByKey)]
+    (operator,) = [one for one in operators if isinstance(one, KeyedInBatches)]
     operator.prepare(Context("clicks", "ids", 0, 0, 1))
 
     def run_batch(txid: int, attempt: int, watermark: int, rows: list[Click]) -> None:

@@ -151,7 +151,9 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
     ("settings", "error", "says"),
     [
         ({}, TopologyError, r"None(Type)? is not a state"),
-        ({"on_timer": with_timer}, TopologyError, "on_timer= is for ordinary streams"),
+        ({"event_time": "page"}, TopologyError, "event_time= is for ttl_s=, or on_timer="),
+        ({"late": 2}, TopologyError, "late=, ahead= and unit= are for timers"),
+        ({"on_timer": with_timer, "late": 2}, TopologyError, "late= needs event_time="),
         ({"version": 2}, TopologyError, "version= is for ordinary streams"),
         ({"state": MemoryState(StateKind.TRANSACTIONAL)}, TopologyError, "take one of kind opaque"),
         (
@@ -167,10 +169,3 @@ def test_wrong_declarations(settings: Any, error: Any, says: str) -> None:
     _, clicks = stub_stream(Click)
     with pytest.raises(error, match=says):
         clicks.group_by("user").process(visits, **settings)
-
-
-def test_records_in_order_are_for_ordinary_streams() -> None:
-    _, clicks = stub_stream(Click)
-    grouped: Any = clicks.group_by("user")
-    with pytest.raises(TopologyError, match=r"in_order: .* are for ordinary streams"):
-        grouped.in_order("at", late=10)

@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower import KeyList, KeyMap, KeyState, MemoryState, Records, SqliteState, Topology, count
+from sunshower import (
+    KeyList,
+    KeyMap,
+    KeyState,
+    MemoryState,
+    Records,
+    SqliteState,
+    Topology,
+    count,
+    sessions,
+)
 from sunshower.clock import SystemClock
 from sunshower.connectors.state_files import content_of, read_into
 from sunshower.errors import ConfigError, FailedBatch, StoreUnreachable
@@ -688,6 +698,25 @@ def test_windows_have_a_key_for_each_pane_and_show_nothing_else(tmp_path: Path) 
     assert group == "a"
     assert state.get((group, pane)) == found[group, pane]
     assert state.get("$windows") is None
+
+
+def test_sessions_of_batches_have_a_key_for_each_group(tmp_path: Path) -> None:
+    from sunshower.simulation.cluster import SimCluster
+
+    topology, factory = Topology("seen"), fresh(tmp_path)
+    source = FixedBatchSpout([Word("ab"[n % 2], n) for n in range(9)], 5, type=Word)
+    rows = batches(topology, "words", source, store=InMemory())
+    window = sessions(gap=5, field="number", at_end="keep")
+    rows.group_by("word").window(window, count(), state=factory)
+    with SimCluster(1) as cluster:
+        assert cluster.submit(topology.graph()).wait(60.0)
+    state = only(topology.graph())
+    assert {key: session[:2] for key, (session,) in state.items()} == {
+        ("a",): [0, 8],
+        ("b",): [1, 7],
+    }
+    assert state.get(("b",)) == dict(state.items())[("b",)]
+    assert state.summary().keys == 2
 
 
 def test_a_state_says_what_has_it(tmp_path: Path) -> None:

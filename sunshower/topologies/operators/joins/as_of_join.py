@@ -17,12 +17,15 @@ from typing import Any, Literal
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.joined_streams import join_input
+from sunshower.topologies.operators.joins.joined_streams import (
+    DeclaredJoin,
+    begin_join,
+    join_side,
+)
 from sunshower.topologies.operators.joins.partner_times import LEFT, RIGHT, Distance
 from sunshower.topologies.operators.joins.stream_join import (
     Entry,
     Joined,
-    JoinInput,
     Place,
     Record,
     StreamJoin,
@@ -35,7 +38,6 @@ from sunshower.topologies.operators.stages import (
     RecordStage,
     StageRows,
     TotalsSettings,
-    begin_stage,
 )
 from sunshower.topologies.operators.states import TIME, Spread
 from sunshower.topologies.operators.updates import refuse_updates
@@ -247,6 +249,20 @@ def joined_as_of(
     where: str,
 ) -> StageRows[RecordStage]:
     """Declare the join of a stream with the versions of a KeyedTable. Raises TopologyError."""
+    given: Any = {"parallelism": 1, **table.settings, **settings}
+    return begin_join(declared_as_of(stream, table, on, fields, settings, where), given, where)
+
+
+def declared_as_of(
+    stream: Any,
+    table: Any,
+    on: str | Sequence[str] | None,
+    fields: Columns | None,
+    settings: AsOfSettings,
+    where: str,
+) -> DeclaredJoin:
+    """The join with the versions of a table, of ordinary streams or of batches. Raises
+    TopologyError."""
     check_names(settings, ("fields", *AsOfSettings.__annotations__), where, TopologyError)
     if table.field is None:
         raise TopologyError(
@@ -267,13 +283,12 @@ def joined_as_of(
     left = stream.schema, table.by if on is None else on
     both: Any = {"how": how, "kinds": ("inner", "left"), "fields": fields, "where": where}
     ours, theirs, out = joined_schema(left, (changes.schema, table.by), **both)
-    given = {"state": None, "parallelism": 1, **table.settings, **settings}
     name = settings.get("name") or f"{table.name}-as-of"
-    stream.topology.check_new(name, given["parallelism"], where)
+    state = {**table.settings, **settings}.get("state")
     rest = rest_of(changes.schema, theirs)
     classes = {*stream.schema.classes, *changes.schema.classes, *out.classes}
     operator = AsOfJoin(
-        KeyedStore(given["state"], name, where, classes, spread=Spread.BY_GROUP),
+        KeyedStore(state, name, where, classes, spread=Spread.BY_GROUP),
         ours,
         out,
         how,
@@ -282,14 +297,9 @@ def joined_as_of(
         widths=(len(rest_of(stream.schema, ours)), len(rest)),
         content=[index for index, field in enumerate(rest) if field != table.field],
     )
-    readers = [
-        time.reader(side.schema) for time, side in zip(times, (stream, changes), strict=True)
-    ]
-    inputs = [
-        join_input(stream, JoinInput(stream.schema, ours, LEFT, readers[0]), ours, f"{name}-left"),
-        join_input(
-            changes, JoinInput(changes.schema, theirs, RIGHT, readers[1]), theirs, f"{name}-right"
-        ),
-    ]
-    rows = begin_stage(stream.topology, name, inputs, given)
-    return rows.stage.join_by(times, operator, out)
+    return DeclaredJoin(
+        name,
+        operator,
+        join_side(stream, ours, LEFT, times[LEFT]),
+        join_side(changes, theirs, RIGHT, times[RIGHT]),
+    )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.partner_times import Age, Distance, Interval, PartnerTimes
+from sunshower.topologies.operators.joins.partner_times import (
+    LEFT,
+    RIGHT,
+    Age,
+    Distance,
+    Interval,
+    PartnerTimes,
+)
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import (
@@ -89,6 +96,30 @@ class JoinSettings(BoundedSettings, total=False):
     how: Literal["inner", "left", "outer"]
 
 
+class JoinSide(NamedTuple):
+    """One of the streams of a join."""
+
+    stream: Any  # an ordinary one, or one of batches
+    key: tuple[str, ...]
+    time: TimeField | None  # None: the clock
+    divide: Callable[[], JoinInput]  # makes rows for the join of its records
+
+    @property
+    def rows(self) -> Schema:
+        """The rows for the join."""
+        return Schema((*key_names(self.key), *INPUT))
+
+
+class DeclaredJoin(NamedTuple):
+    """A join whose declaration is right: its operator, which makes (branch, record), and its
+    sides."""
+
+    name: str
+    operator: StreamJoin
+    left: JoinSide
+    right: JoinSide
+
+
 def joined_streams(
     left: AnyStream,
     right: AnyStream,
@@ -98,6 +129,32 @@ def joined_streams(
     where: str,
 ) -> StageRows[RecordStage]:
     """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
+    return begin_join(declared_join(left, right, on, fields, settings, where), settings, where)
+
+
+def begin_join(join: DeclaredJoin, settings: TotalsSettings, where: str) -> StageRows[RecordStage]:
+    """The rows of a join of ordinary streams, in a new stage. Raises TopologyError."""
+    topology = join.left.stream.topology
+    topology.check_new(join.name, settings.get("parallelism", 1), where)
+    inputs, times = [], []
+    for side, word in ((join.left, "left"), (join.right, "right")):
+        rows = side.stream.then(f"{join.name}-{word}", side.divide(), side.rows)
+        inputs.append(rows.fields(*key_names(side.key)))
+        times.append(side.time)
+    rows = begin_stage(topology, join.name, inputs, settings)
+    has_times = times != [None, None]
+    return rows.stage.join_by(times if has_times else [None], join.operator, join.operator.out)
+
+
+def declared_join(
+    left: Any,
+    right: Any,
+    on: str | Sequence[str] | None,
+    fields: Columns | None,
+    settings: JoinSettings,
+    where: str,
+) -> DeclaredJoin:
+    """The join of two streams, of ordinary ones or of batches. Raises TopologyError."""
     names = ("fields", "how", *BoundedSettings.__annotations__)
     check_names(settings, names, where, TopologyError)
     how: str = settings.get("how", "inner")
@@ -120,7 +177,6 @@ def joined_streams(
         order = [(*ours, *rest_of(out, ours)).index(name) for name in out.fields]
     given = settings.get("name")
     name = "join" if given is None else given
-    left.topology.check_new(name, settings.get("parallelism", 1), where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
@@ -130,22 +186,30 @@ def joined_streams(
         widths=widths,
         order=order,
     )
-    readers = [time.reader(s.schema) for time, s in zip(times, (left, right), strict=bool(times))]
     interval: Any = settings["within"] if isinstance(bounds, Interval) else None
-    sides = (left, ours, interval, "left"), (right, theirs, None, "right")
-    inputs = []
-    for number, (stream, key, function, side) in enumerate(sides):
-        reader = readers[number] if readers else None
-        divide = JoinInput(stream.schema, key, number, reader, function)
-        inputs.append(join_input(stream, divide, key, f"{name}-{side}"))
-    rows = begin_stage(left.topology, name, inputs, settings)
-    return rows.stage.join_by(times or [None], operator, out)
+    both_times: Sequence[TimeField | None] = times or (None, None)
+    return DeclaredJoin(
+        name,
+        operator,
+        join_side(left, ours, LEFT, both_times[LEFT], interval),
+        join_side(right, theirs, RIGHT, both_times[RIGHT]),
+    )
 
 
-def join_input(stream: AnyStream, divide: JoinInput, on: Sequence[str], name: str) -> Any:
-    """The records of a stream as rows for a join, grouped by their key."""
-    key = key_names(on)
-    return stream.then(name, divide, Schema((*key, *INPUT))).fields(*key)
+def join_side(
+    stream: Any,
+    key: Sequence[str],
+    number: int,
+    time: TimeField | None,
+    interval: Callable[[Any], tuple[Any, Any]] | None = None,
+) -> JoinSide:
+    """A side of a join, of which it is input `number`. `interval`: as of JoinInput."""
+
+    def divide() -> JoinInput:
+        reader = None if time is None else time.reader(stream.schema)
+        return JoinInput(stream.schema, key, number, reader, interval)
+
+    return JoinSide(stream, tuple(key), time, divide)
 
 
 def key_names(on: Sequence[str]) -> list[str]:
@@ -153,7 +217,7 @@ def key_names(on: Sequence[str]) -> list[str]:
     return [f"key-{place}" for place in range(len(on))]
 
 
-def _bounds_of(left: AnyStream, settings: JoinSettings, how: str, where: str) -> PartnerTimes:
+def _bounds_of(left: Any, settings: JoinSettings, how: str, where: str) -> PartnerTimes:
     """Which records are partners. Raises TopologyError."""
     within: Any = settings.get("within")
     if "keep_s" in settings:
@@ -191,9 +255,7 @@ def _without_limit(settings: JoinSettings, how: str, where: str) -> PartnerTimes
     return Age(inf if keep_s is None else float(keep_s))
 
 
-def _times_of(
-    left: AnyStream, right: AnyStream, settings: JoinSettings, where: str
-) -> list[TimeField]:
+def _times_of(left: Any, right: Any, settings: JoinSettings, where: str) -> list[TimeField]:
     """The event times of both sides. Raises TopologyError, and ConfigError for a zone."""
     _TIME.check(f"{where}: late", settings.get("late", 0.0), TopologyError)
     time = declared_time(settings["field"], settings, where)

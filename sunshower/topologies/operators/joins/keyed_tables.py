@@ -160,7 +160,59 @@ class TableOfTotals(KeyedProcess):
         return self.function.current(state)
 
 
-class KeyedTable:
+class AnyTable:
+    """A table of ordinary streams or of batches: its declaration, and its operator, which makes (n,
+    joined record) of the rows of its n-th join."""
+
+    def __init__(
+        self,
+        changes: Any,
+        by: Sequence[str],
+        store: KeyedStore,
+        settings: Mapping[str, Any],
+        *,
+        has_updates: bool = False,
+    ) -> None:
+        """`has_updates`: as that of TableRows."""
+        self.changes, self.by, self.settings = changes, tuple(by), settings
+        self.schema = schema = changes.schema
+        self.name, self.field = store.name, settings.get("field")
+        self._broadcast = settings.get("broadcast", False)
+        function = TableRows(schema, by, self.field)
+        function.has_updates = has_updates
+        kind = TableOfTotals if has_updates else KeyedProcess
+        key = key_names(by)
+        self._operator = kind(function, key, Schema((*key, *INPUT)), PAIRS, store)
+        self._own: Any = self._operator.function  # a copy
+
+    def divided_changes(self) -> JoinInput:
+        """What makes rows for the table of changes."""
+        return JoinInput(self.schema, self.by, 0, _reader(self.schema, self.field))
+
+    def add_join(
+        self,
+        schema: Schema,
+        on: str | Sequence[str] | None,
+        fields: Columns | None,
+        settings: Mapping[str, Any],
+        where: str,
+    ) -> tuple[int, tuple[str, ...], Schema]:
+        """The number of a join of records of `schema`, the fields of their key, and the joined
+        records. Raises TopologyError."""
+        if wrong := settings.keys() - {"how"}:
+            raise TopologyError(
+                f"{where}: {min(wrong)!r} is for the join of two streams, or as_of= a time; with a "
+                "table: on, how, fields"
+            )
+        how = settings.get("how", "inner")
+        left = (schema, self.by if on is None else on)
+        both: Any = {"how": how, "kinds": ("inner", "left"), "fields": fields, "where": where}
+        ours, _, out = joined_schema(left, (self.schema, self.by), **both)
+        self._own.joins.append((out, how == "left"))
+        return len(self._own.joins), ours, out
+
+
+class KeyedTable(AnyTable):
     """The latest record of each key of a stream. `stream.join(table)` joins records with it."""
 
     def __init__(
@@ -174,17 +226,8 @@ class KeyedTable:
         has_updates: bool = False,
     ) -> None:
         """`rows`: the input of its stage. `has_updates`: as that of TableRows."""
-        self.changes, self.by, self.settings = changes, tuple(by), settings
-        self.schema = schema = changes.schema
-        self.name, self.field = store.name, settings.get("field")
-        self._broadcast = settings.get("broadcast", False)
-        function = TableRows(schema, by, self.field)
-        key = rows.schema.fields[: len(by)]
-        function.has_updates = has_updates
-        kind = TableOfTotals if has_updates else KeyedProcess
-        operator = kind(function, key, rows.schema, PAIRS, store)
-        self._own: Any = operator.function  # a copy
-        self._pairs = rows.then(operator, PAIRS)
+        super().__init__(changes, by, store, settings, has_updates=has_updates)
+        self._pairs = rows.then(self._operator, PAIRS)
         rows.stage.silent_inputs = 1
         rows.stage.is_awaited = settings.get("wait", True)
         rows.stage.is_in_memory = not store.is_stored
@@ -205,23 +248,8 @@ class KeyedTable:
             )
         if "as_of" in settings:
             return joined_as_of(stream, self, on, fields, settings, where)  # type: ignore[arg-type]
-        if wrong := settings.keys() - {"how"}:
-            raise TopologyError(
-                f"{where}: {min(wrong)!r} is for the join of two streams, or as_of= a time; with a "
-                "table: on, how, fields"
-            )
-        how = settings.get("how", "inner")
-        left = (stream.schema, self.by if on is None else on)
-        ours, _, out = joined_schema(
-            left,
-            (self.schema, self.by),
-            how=how,
-            kinds=("inner", "left"),
-            fields=fields,
-            where=where,
-        )
-        self._own.joins.append((out, how == "left"))
-        number, bolt = len(self._own.joins), self._pairs.stage.id
+        number, ours, out = self.add_join(stream.schema, on, fields, settings, where)
+        bolt = self._pairs.stage.id
         divide, key = JoinInput(stream.schema, ours, number, None), key_names(ours)
         rows = stream.then(f"{bolt}-input", divide, Schema((*key, *INPUT)))
         grouped = rows.local_or_shuffle() if self._broadcast else rows.fields(*key)
@@ -272,6 +300,24 @@ def keyed_table(
     """Declare a table of the latest record of each key. Raises TopologyError."""
     check_names(settings, TableSettings.__annotations__, where, TopologyError)
     schema, field = stream.schema, settings.get("field")
+    store = table_store(schema, by, settings, where)
+    name, broadcast = store.name, settings.get("broadcast", False)
+    stream.topology.check_new(name, settings.get("parallelism", 1), where)
+    divide, key = JoinInput(schema, by, 0, _reader(schema, field)), key_names(by)
+    if (lineage := stream.lineage) is not None:
+        divide.read_updates(lineage.width, _check_table(lineage, by, field, where))
+        stream.need_updates()
+    changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
+    grouped = changes.all() if broadcast else changes.fields(*key)
+    rows = begin_stage(stream.topology, name, [grouped], settings)
+    return KeyedTable(stream, by, rows, store, settings, has_updates=lineage is not None)
+
+
+def table_store(
+    schema: Schema, by: Sequence[str], settings: Mapping[str, Any], where: str
+) -> KeyedStore:
+    """The store of a table. Raises TopologyError."""
+    field, broadcast = settings.get("field"), settings.get("broadcast", False)
     for flag, default in (("broadcast", False), ("wait", True)):
         FLAG.check(f"{where}: {flag}", settings.get(flag, default), TopologyError)
     if field is not None:
@@ -282,19 +328,10 @@ def keyed_table(
             "all None removes its key"
         )
     name = settings.get("name")
-    name = "table" if name is None else name
-    stream.topology.check_new(name, settings.get("parallelism", 1), where)
-    broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
-    store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
-    divide, key = JoinInput(schema, by, 0, _reader(schema, field)), key_names(by)
-    if (lineage := stream.lineage) is not None:
-        divide.read_updates(lineage.width, _check_table(lineage, by, field, where))
-        stream.need_updates()
-    changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
-    grouped = changes.all() if broadcast else changes.fields(*key)
-    rows = begin_stage(stream.topology, name, [grouped], settings)
-    return KeyedTable(stream, by, rows, store, settings, has_updates=lineage is not None)
+    classes = schema.classes
+    state = settings.get("state")
+    return KeyedStore(state, "table" if name is None else name, where, classes, spread=spread)
 
 
 def _reader(schema: Schema, field: str | None) -> OrderReader | None:

@@ -53,7 +53,7 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
     plus,
 )
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
 from sunshower.value_types import LEAVES
 
@@ -335,11 +335,11 @@ class StreamJoin(WindowOperator, RowOperator):
 
     # ---- watermarks ------------------------------------------------------------------------------
 
-    def advance(self, marks: Iterable[Watermark]) -> list[Any]:
-        return [(_JOINED, record) for record in super().advance(marks)]
-
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self._make(rows)
+
+    def ended_records(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        return [(_JOINED, record) for record in self.records(rows)]
 
     def forget(self) -> None:
         self._order: dict[Place, list[Entry]] = {}
@@ -365,6 +365,13 @@ class StreamJoin(WindowOperator, RowOperator):
             self._check_bounds(side, time)
             self._insert(group, side, time, number)
 
+    def drop_entry(self, key: Any, stored: Any) -> None:
+        _, group, side, number = key
+        if self._ready.pop(key, key) is None:
+            return
+        reach, position = self.bounds.position(side, self.store.read(stored[0]))
+        self._remove((group, side, reach), (position, number))
+
     def _load(self) -> None:
         super()._load()
         for first in range(0, len(self._former), _FORMER_AT_ONCE):
@@ -388,7 +395,7 @@ class StreamJoin(WindowOperator, RowOperator):
     def time(self, reached: ReachedTime) -> Time:
         if self.late is not None:
             return reached.time(self.late)
-        return inf if reached.has_ended else self.clock.wall()
+        return inf if reached.has_ended else self.wall_s
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest
@@ -506,7 +513,7 @@ class StreamJoin(WindowOperator, RowOperator):
 
     def _read(self) -> None:
         self.make_ready()
-        self._now = [self.clock.wall()]
+        self._now = [self.wall_s]
         rows, width = self._announced if self.store.is_stored else (), self.width
         with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
             keys: dict[Key, None] = {}

@@ -11,16 +11,17 @@ Storm: org.apache.storm.streams.PairStream.coGroupByKey.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sunshower.errors import TopologyError
 from sunshower.records import ConnectedSchema, Schema
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import KEYS, check_equatable, code_name
 from sunshower.topologies.operators.stages import (
-    AnyStream,
     RecordStage,
     StageRows,
     begin_stage,
@@ -49,10 +50,21 @@ class ConnectedSettings(ProcessSettings, total=False):
 
 
 class Input(NamedTuple):
-    """A stream, and the fields of its key."""
+    """A stream, an ordinary one or one of batches, and the fields of its key."""
 
-    stream: AnyStream
+    stream: Any
     by: tuple[str, ...]
+
+
+class DeclaredProcess(NamedTuple):
+    """A process of several streams whose declaration is right. `keys`: the fields of the key of its
+    rows, which the functions of `divides` make of the records of each stream; `times`: the event
+    time of each, none if timers are by the clock."""
+
+    operator: KeyedProcess
+    keys: Sequence[str]
+    divides: Sequence[Callable[[], ConnectedInput]]
+    times: Sequence[TimeField]
 
 
 class ConnectedInput(RowOperator):
@@ -81,9 +93,33 @@ def connected_process(
 ) -> StageRows[RecordStage]:
     """Declare the calls of a function with the records of several streams. Returns its rows. Raises
     as process_of."""
-    (first, by), *others = inputs
-    name = code_name(function)
+    first, name = inputs[0].stream, code_name(function)
     where = f"{first}, connect, process({name})"
+    id = free_id(first.topology, settings, "process" if name == "lambda" else name, where)
+    connection = declared_connection(inputs, function, on_timer, fields, settings, id, where)
+    arriving = []
+    for number, (stream, _) in enumerate(inputs):
+        divide = connection.divides[number]()
+        rows = stream.then(f"{id}-input-{number + 1}", divide, connection.operator.reads)
+        arriving.append(rows.fields(*connection.keys))
+    stage = begin_stage(first.topology, id, arriving, settings).stage
+    rows_of_calls = stage.process_by(connection.operator)
+    if connection.times and (window := stage.window) is not None:
+        window.fields = connection.times
+    return rows_of_calls
+
+
+def declared_connection(
+    inputs: Sequence[Input],
+    function: Any,
+    on_timer: Any,
+    fields: Columns | None,
+    settings: ConnectedSettings,
+    id: str,
+    where: str,
+) -> DeclaredProcess:
+    """The process of several streams, of ordinary ones or of batches. Raises as process_of."""
+    (first, by), *others = inputs
     for stream, key in inputs:
         refuse_updates(stream.lineage, where, "process", INSTEAD_OF_PROCESS)
         if stream.schema.type is tuple:
@@ -99,7 +135,6 @@ def connected_process(
     for stream, key in others:
         for ours, theirs in zip(by, key, strict=True):
             check_equatable((first.schema, ours), (stream.schema, theirs), where)
-    id = free_id(first.topology, settings, "process" if name == "lambda" else name, where)
     times = _times_of(inputs, settings, where)
     keys = [f"key-{place}" for place in range(len(by))]
     schemas = tuple(stream.schema for stream, _ in inputs)
@@ -109,15 +144,12 @@ def connected_process(
     operator = keyed_process(
         function, on_timer, id=id, reads=rows, by=keys, fields=fields, settings=given, where=where
     )
-    arriving = []
-    for number, (stream, key) in enumerate(inputs):
-        reader = times[number].reader(stream.schema) if times else None
-        divide = ConnectedInput(stream.schema, key, reader)
-        arriving.append(stream.then(f"{id}-input-{number + 1}", divide, rows).fields(*keys))
-    rows_of_calls = begin_stage(first.topology, id, arriving, settings).stage.process_by(operator)
-    if times and (window := rows_of_calls.stage.window) is not None:
-        window.fields = times
-    return rows_of_calls
+    divides = []
+    each: Sequence[TimeField | None] = times or [None] * len(inputs)
+    for (stream, key), time in zip(inputs, each, strict=True):
+        reader = None if time is None else time.reader(stream.schema)
+        divides.append(partial(ConnectedInput, stream.schema, key, reader))
+    return DeclaredProcess(operator, keys, divides, times)
 
 
 def _times_of(inputs: Sequence[Input], settings: ConnectedSettings, where: str) -> list[TimeField]:

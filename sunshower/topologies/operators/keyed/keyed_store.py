@@ -361,10 +361,11 @@ class KeyedStore:
 
     def commit(self) -> None:
         """Store what was put and removed since the last commit, all or nothing. If it raises, that
-        is forgotten; after StoreUnreachable it may be stored nevertheless."""
+        is forgotten; after StoreUnreachable it may be stored nevertheless. In an exactly-once
+        batch, it is stored with the batch."""
         self._settle()
         written, ages = self._batch.written, self._ages
-        if ages is not None:
+        if ages is not None and self.time is None:
             expired = [key for key in ages.expired(self._now_s) if key not in written]
             self._expire(expired)
         if written:
@@ -374,7 +375,7 @@ class KeyedStore:
                 self.discard()
                 self._batch.clear()
                 raise
-            if ages is not None:
+            if ages is not None and self.time is None:
                 self._note_ages(written.items())
         if self.is_stored:
             self._batch.keep(self._batch.found | written)
@@ -419,7 +420,7 @@ class KeyedStore:
                 if stored_now[key] is not None and self._fresh(stored_now[key]) is None
             ]
         )
-        ages.note(written.items(), self._now_s)
+        self._note_ages(written.items())
 
     # ---- what is stored --------------------------------------------------------------------------
 
@@ -446,7 +447,8 @@ class KeyedStore:
 
     @property
     def changed(self) -> dict[Key, Any]:
-        """What was put and removed since the last commit, as it is stored; None: removed."""
+        """What was put and removed since the last commit, as it is stored; None: removed. Of an
+        exactly-once batch, what was not handed to its state yet."""
         self._settle()
         return dict(self._batch.written)
 
@@ -479,7 +481,7 @@ class KeyedStore:
         )
 
     def _entries_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
-        committed = (item for item in self.slot.state.items() if item[0] not in written)
+        committed = (item for item in self.slot.items() if item[0] not in written)
         for key, stored in chain(committed, [*written.items()]):
             plain = self._fresh(stored)
             if plain is not None and key != ABOUT:

@@ -122,10 +122,10 @@ class OrderSettings(TypedDict, total=False):
 
 
 def event_order(
-    stream: AnyStream, by: Sequence[str], field: str, late: float, settings: OrderSettings
+    stream: Any, field: str, late: float, settings: OrderSettings, where: str
 ) -> EventOrder:
-    """The declared order of a stream. Raises TopologyError, and ConfigError for a zone."""
-    where = location(stream, by, "in_order")
+    """The declared order of a stream, also of one of batches. Raises TopologyError, and ConfigError
+    for a zone."""
     check_names(settings, OrderSettings.__annotations__, where, TopologyError)
     _LATE.check(f"{where}: late", late, TopologyError)
     stream.schema.check_field(field, where)
@@ -182,16 +182,31 @@ def matches_of(
     of them. Raises as process_of."""
     where = location(stream, by, "match")
     check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
-    checked = Pattern(*pattern, where)
-    reads, makes = stream.schema, match_schema(select, fields, where)
     id = free_id(stream.topology, settings, "match", where)
-    classes = (*reads.classes, *makes.classes)
-    store = KeyedStore(settings.get("state"), id, where, classes)
-    find = FindMatches(checked, reads, select)
-    about: Any = {"hold": checked.within, "steps": [step.shape for step in checked.steps]}
-    operator = ordered(find, find.on_timer, by, reads, makes, store, order, **about)
+    operator = match_process(
+        *(stream.schema, by, order, pattern, select, fields, settings.get("state")), id, where
+    )
     rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
     return rows.stage.process_by(operator)
+
+
+def match_process(
+    reads: Schema,
+    by: Sequence[str],
+    order: EventOrder,
+    pattern: tuple[Sequence[Any], Any, Any],
+    select: Any,
+    fields: Columns | None,
+    state: StateFactory | None,
+    id: str,
+    where: str,
+) -> OrderedProcess:
+    """The operator that finds the matches of a pattern. Raises as process_of."""
+    checked, makes = Pattern(*pattern, where), match_schema(select, fields, where)
+    store = KeyedStore(state, id, where, (*reads.classes, *makes.classes))
+    find = FindMatches(checked, reads, select)
+    about: Any = {"hold": checked.within, "steps": [step.shape for step in checked.steps]}
+    return ordered(find, find.on_timer, by, reads, makes, store, order, **about)
 
 
 def keyed_process(
@@ -342,7 +357,9 @@ def time_of_states(schema: Schema, settings: Mapping[str, Any], where: str) -> T
     TopologyError for settings that do not belong together."""
     names = [name for name in ("event_time", "zone", "ahead", "unit") if name in settings]
     if names and "ttl_s" not in settings:
-        raise TopologyError(f"{where}: {names[0]}= is for ttl_s=; give that, or leave it out")
+        raise TopologyError(
+            f"{where}: {names[0]}= is for ttl_s=, or on_timer=; give one of them, or leave it out"
+        )
     if names and "event_time" not in settings:
         raise TopologyError(f"{where}: {names[0]}= is for event_time=; give that, or leave it out")
     if not names:

@@ -5,39 +5,34 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import chain, groupby, repeat
 from math import inf
 from operator import itemgetter
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from sunshower.clock import Clock
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import (
     AggregatorOperator,
     group_keys,
     keys_of_partial,
-    result_rows,
     values_of_key,
 )
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
-    CombinerAggregator,
-    Table,
     count,
 )
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
-from sunshower.topologies.operators.state_slot import StateDraft
-from sunshower.topologies.operators.states import BEHIND, Key, is_own
-from sunshower.topologies.operators.windows.calendars import CalendarPanes
+from sunshower.topologies.operators.states import BEHIND, is_own
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeReader,
     as_float,
+    highest,
     is_before,
     length_of,
-    lowest,
     minus,
 )
 from sunshower.topologies.operators.windows.numbered_results import (
@@ -46,6 +41,14 @@ from sunshower.topologies.operators.windows.numbered_results import (
     ResultKind,
     ResultStage,
     updates_of,
+)
+from sunshower.topologies.operators.windows.panes import (
+    Content,
+    OpenPanes,
+    PanePlace,
+    PaneValues,
+    TimePanes,
+    panes_of,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import (
@@ -61,346 +64,18 @@ W = TypeVar("W", bound=AnyWindow)
 NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
 
 
-# ---- pane values ---------------------------------------------------------------------------------
-# The aggregated contents of panes.
-#
-# A pane is the part of the rows of a group that all windows share: `sliding(seconds=60, every=10)`
-# has panes of ten seconds. The content of a pane is one value for each combiner. If an aggregator
-# is no combiner, it is the rows.
-
-Content = list[Any]  # one value per aggregator; or rows, as lists of values
-
-
-class PaneValues:
-    """Computes the contents of panes, and what the aggregators emit for a window."""
-
-    def __init__(self, schema: Schema, aggregators: Sequence[AnyAggregator]) -> None:
-        self.schema, self.aggregators = schema, tuple(aggregators)
-        self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
-        self.combines = len(self.combiners) == len(self.aggregators)
-
-    @cached_property  # not an attribute: savepoints name those that a declaration has
-    def grows(self) -> bool:
-        """Whether contents grow with the rows."""
-        return not self.combines or any(combiner.grows for combiner in self.combiners)
-
-    def gather(
-        self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
-    ) -> dict[Any, Content]:
-        """The contents of these rows alone, by place; `places`: that of each row."""
-        if not self.combines:
-            contents: dict[Any, Content] = {}
-            for place, row in zip(places, self.schema.rows(rows), strict=True):
-                contents.setdefault(place, []).append(list(row))
-            return contents
-        tables = [combiner.table() for combiner in self.combiners]
-        for combiner, table in zip(self.combiners, tables, strict=True):
-            combiner.gather(table, places, rows, attempt)
-        return {place: [table[place] for table in tables] for place in tables[0]}
-
-    def merged(self, first: Content, second: Content) -> Content:
-        """The content of both."""
-        if not self.combines:
-            return [*first, *second]
-        if len(self.combiners) == 1:  # half of the time
-            return [self.combiners[0].combine(first[0], second[0])]
-        pairs = zip(self.combiners, first, second, strict=True)
-        return [combiner.combine(value, other) for combiner, value, other in pairs]
-
-    def merged_each(
-        self, first: Iterable[Content | None], second: Iterable[Content]
-    ) -> list[Content]:
-        """The content of both of each pair; None: it has nothing."""
-        pairs = zip(first, second, strict=True)
-        if self.combines and len(self.combiners) == 1:  # a third of the time
-            combine = self.combiners[0].combine
-            return [
-                content if old is None else [combine(old[0], content[0])] for old, content in pairs
-            ]
-        return [content if old is None else self.merged(old, content) for old, content in pairs]
-
-    def merged_all(self, contents: Sequence[Content]) -> Content:
-        """The content of all, in their order; in pairs, so that the time is not the square."""
-        if len(contents) == 2:
-            return self.merged(*contents)
-        while len(contents) > 1:
-            pairs = [contents[at : at + 2] for at in range(0, len(contents), 2)]
-            contents = [self.merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
-        return contents[0]
-
-    def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
-        """What the aggregators emit for `content`; `key`: the group."""
-        if (columns := self.result_columns([content])) is not None:
-            return zip(*columns, strict=True)
-        if self.combines:
-            tables: list[Table] = [{key: value} for value in content]
-        else:
-            tables = [aggregator.table() for aggregator in self.aggregators]
-            rows = self.schema.build(content)
-            for aggregator, table in zip(self.aggregators, tables, strict=True):
-                aggregator.gather(table, [key] * len(rows), rows, attempt)
-        return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
-
-    @cached_property
-    def _makes_one_row(self) -> bool:
-        """Whether the aggregators emit one row for each content."""
-        return self.combines and all(
-            type(combiner).rows is CombinerAggregator.rows for combiner in self.combiners
-        )
-
-    def result_columns(self, contents: Sequence[Content]) -> list[Sequence[Any]] | None:
-        """What each aggregator emits for `contents`, one value for each of them. None: there are
-        other numbers of rows."""
-        if not self._makes_one_row:
-            return None
-        columns = zip(*contents, strict=True)
-        return [
-            values
-            if type(combiner).result is CombinerAggregator.result
-            else [*map(combiner.result, values)]
-            for combiner, values in zip(self.combiners, columns, strict=True)
-        ]
-
-
-# ---- open panes ----------------------------------------------------------------------------------
-# The contents of open panes in a store, a row per group and pane.
-#
-#   (word, group, pane)          the content; or {"parts": 2}
-#   (word, group, pane, 0), …    if there are parts: the content of each batch
-#
-# What grows with its rows is stored in parts, so a batch writes what it adds, and not what is
-# there. Releases before parts stored all of it under the first key.
-
-PanePlace: TypeAlias = tuple[Any, int]  # group, pane
-PaneStore: TypeAlias = KeyedStore | StateDraft
-PARTS = "parts"
-
-
-class OpenPanes:
-    """The panes of groups; `word` begins their keys. A window has `width` panes, and the number of
-    its last one. Which groups have rows in a pane is in memory: see `note`."""
-
-    def __init__(self, word: str, contents: PaneValues, width: int) -> None:
-        self.word, self.contents, self.width = word, contents, width
-        self.groups: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
-
-    def note(self, places: Iterable[PanePlace]) -> None:
-        """Note that groups have rows in panes, or may have."""
-        for group, pane in places:
-            self.groups[pane][group] = None
-
-    def add(self, store: PaneStore, contents: Mapping[PanePlace, Content]) -> None:
-        """Add contents to those of their panes."""
-        keys = [(self.word, *place) for place in contents]
-        before = store.view(keys)
-        if not self.contents.grows:
-            both = self.contents.merged_each(before, contents.values())
-            store.replace(dict(zip(keys, both, strict=True)))
-            return
-        changes: dict[Key, Any] = {}
-        for key, content, old in zip(keys, contents.values(), before, strict=True):
-            is_former = isinstance(old, list)  # of a release before parts
-            if is_former:
-                changes[*key, 0] = old
-            number = 1 if is_former else 0 if old is None else old[PARTS]
-            changes[*key, number] = content
-            changes[key] = {PARTS: number + 1}
-        store.replace(changes)
-
-    def read(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
-        """The contents of panes; those that have none are left out."""
-        places = [*places]
-        stored = store.view([(self.word, *place) for place in places])
-        pairs = zip(places, stored, strict=True)
-        values = {place: value for place, value in pairs if value is not None}
-        parts = {
-            place: _parts((self.word, *place), value)
-            for place, value in values.items()
-            if isinstance(value, dict)
-        }
-        store.fetch(chain.from_iterable(parts.values()))
-        for place, several in parts.items():
-            if several:
-                values[place] = self.contents.merged_all(store.view(several))
-        return values
-
-    def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
-        keys: list[Any] = [(self.word, *place) for place in places]
-        if self.contents.grows:
-            values = zip([*keys], store.view(keys), strict=True)
-            keys += chain.from_iterable(_parts(key, value) for key, value in values)
-        store.replace(dict.fromkeys(keys))
-
-    def window(
-        self, contents: Mapping[PanePlace, Content], group: Any, last: int
-    ) -> Content | None:
-        """The content of a window of a group, from those of panes; None: it has no rows."""
-        places = [(group, pane) for pane in range(last - self.width + 1, last + 1)]
-        within = [contents[place] for place in places if place in contents]
-        return self.contents.merged_all(within) if within else None
-
-    def end(
-        self,
-        store: PaneStore,
-        before: Time,
-        ended: Time,
-        behind: Mapping[Any, Time],
-        *,
-        removes: bool = True,
-    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
-        """Remove what no later window needs. Returns (window, group, content) of the windows after
-        `before` up to `ended`, and the removed panes. `behind`: for some groups instead of
-        `before`. `removes` False: records may still come for them."""
-        width, groups = self.width, self.groups
-        first = lowest([before, *behind.values()])
-        lasts = {pane + more for pane in groups for more in range(width)}
-        due = sorted(last for last in lasts if first < last <= ended)
-        needed = {pane for last in due for pane in range(last - width + 1, last + 1)}
-        contents = self.read(
-            store, [(group, pane) for pane in needed & groups.keys() for group in groups[pane]]
-        )
-        rows_of_windows: list[tuple[int, Any, Content]] = []
-        for last in due:
-            within: dict[Any, list[Content]] = {}
-            for pane in range(last - width + 1, last + 1):
-                for group in groups.get(pane, ()):
-                    if (content := contents.get((group, pane))) is not None:
-                        within.setdefault(group, []).append(content)
-            rows_of_windows += [
-                (last, group, self.contents.merged_all(several))
-                for group, several in within.items()
-                if not behind or behind.get(group, before) < last
-            ]
-        if not removes:
-            return rows_of_windows, []
-        closed = [pane for pane in groups if pane + width - 1 <= ended]
-        places = [(group, pane) for pane in closed for group in groups.pop(pane)]
-        removed = [place for place in places if place in contents or place[1] not in needed]
-        self.remove(store, removed)
-        return rows_of_windows, removed
-
-    def take_out(self, store: PaneStore, place: PanePlace) -> None:
-        """Remove the pane of one group, which is there."""
-        self.remove(store, [place])
-        group, pane = place
-        del self.groups[pane][group]
-        if not self.groups[pane]:
-            del self.groups[pane]
-
-    def drop(self, store: PaneStore, last: Time) -> None:
-        """Remove panes of which the last window is up to `last`."""
-        closed = [pane for pane in self.groups if pane + self.width - 1 <= last]
-        places = [(group, pane) for pane in closed for group in self.groups.pop(pane)]
-        store.fetch((self.word, *place) for place in places)
-        self.remove(store, places)
-
-    def windows(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
-        """The contents of windows: (group, last pane) → content, in that order."""
-        places = list(places)
-        panes = {
-            (group, pane): None
-            for group, last in places
-            for pane in range(last - self.width + 1, last + 1)
-        }
-        contents = self.read(store, panes)
-        found = {place: self.window(contents, *place) for place in places}
-        return {place: content for place, content in found.items() if content is not None}
-
-    def count(
-        self,
-        store: PaneStore,
-        every: int,
-        stored: Mapping[Any, tuple[int, Iterable[tuple[int, Content]]]],
-        groups: Sequence[Any],
-        rows: Sequence[Any],
-        attempt: Attempt,
-    ) -> tuple[list[tuple[int, Any, Content]], dict[Any, int]]:
-        """Add rows to panes of `every` rows, and remove what no later window needs. `stored`: how
-        many rows each group had, and the panes that a release before a row per pane has stored with
-        this number; `groups`: that of each row. Returns (window, group, content) of the windows
-        that are full, and how many rows each group has."""
-        before = {group: number for group, (number, _) in stored.items()}
-        for group, (_, panes) in stored.items():
-            self.add(store, {(group, pane): content for pane, content in panes})
-        places, so_far = [], dict(before)
-        for group in groups:
-            places.append((group, so_far[group] // every))
-            so_far[group] += 1
-        self.add(store, self.contents.gather(places, rows, attempt))
-        full = {
-            (group, last): range(max(last - self.width + 1, 0), last + 1)
-            for group, rows_before in before.items()
-            for last in range(rows_before // every, so_far[group] // every)
-        }
-        contents = self.read(
-            store, {(group, pane): None for (group, _), panes in full.items() for pane in panes}
-        )
-        needless = {group: number // every - self.width for group, number in so_far.items()}
-        self.remove(store, [place for place in contents if place[1] <= needless[place[0]]])
-        windows = ((last, group, self.window(contents, group, last)) for group, last in full)
-        return [
-            (last, group, content) for last, group, content in windows if content is not None
-        ], so_far
-
-
-class TimePanes(OpenPanes):
-    """The open panes of windows of time, each of which is called by its end."""
-
-    def __init__(
-        self, word: str, contents: PaneValues, window: Window, *, reads_ends: bool = False
-    ) -> None:
-        super().__init__(word, contents, window.panes)
-        self.times, self._reads_ends = window.divided(), reads_ends
-
-    def last_ended(self, time: Time) -> Time:
-        """The last pane whose windows have ended at `time`; of ends of other windows, before it:
-        one that is `time` may still come."""
-        if time in (inf, -inf):
-            return time
-        return panes_of(self.times, [time], are_ends=self._reads_ends)[0] - 1
-
-    def end(
-        self,
-        store: PaneStore,
-        before: Time,
-        ended: Time,
-        behind: Mapping[Any, Time],
-        *,
-        removes: bool = True,
-    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
-        windows, removed = super().end(store, before, ended, behind, removes=removes)
-        return [window for window in windows if self.is_window(window[0])], removed
-
-    def is_window(self, last: int) -> bool:
-        """Whether a window ends with a pane. A day that a zone has left out ends none: the day
-        before has the same end."""
-        if self.width == 1 or not isinstance(self.times, CalendarPanes):
-            return True
-        return self.times.start(last) < self.times.start(last + 1)
-
-    def take(
-        self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
-    ) -> dict[PanePlace, Time]:
-        """Add contents to those of their panes. Returns the places of those that are late, which
-        are not added, with the end of their last window. `ended`: the last pane that has ended."""
-        last = ended - self.width + 1  # no open window has panes up to here
-        late = {
-            place: self.times.start(place[1] + self.width) for place in contents if place[1] <= last
-        }
-        in_time = contents
-        if late:
-            in_time = {place: content for place, content in contents.items() if place not in late}
-        self.add(store, in_time)
-        self.note(in_time)
-        return late
-
-
-def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
-    """The keys of the parts of a pane."""
-    return [(*key, number) for number in range(value[PARTS])] if isinstance(value, dict) else []
-
-
 # ---- aggregated windows --------------------------------------------------------------------------
+
+
+class ResultsOfBatch(NamedTuple):
+    """What windows make of a batch of an exactly-once stream, as rows."""
+
+    time: Time  # up to where windows have ended
+    late: Sequence[Sequence[Any]]  # what came too late
+    late_count: int  # of how many records
+    ended: Sequence[Sequence[Any]]
+    opened: Sequence[Sequence[Any]]  # of windows that the end of all sources has ended
+    early: Sequence[Sequence[Any]]
 
 
 class AggregatedWindows(WindowOperator, Generic[W]):
@@ -412,6 +87,9 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     allowed: Time = 0  # after its end and `late`, the time in which a record updates a window
     emits_updates = False  # whether something reads its results as updates, see updates.py
     _early_s = 0.0  # when early results are due next
+    in_batches = False  # whether its stream is exactly once: see run_batch
+    _newest: Time = inf  # in batches: as `newest`
+    place_word = ""  # begins the keys of the contents in the store
 
     def __init__(
         self,
@@ -472,11 +150,16 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         ]
 
     def early(self) -> list[Sequence[Any]]:
-        now = self.clock.now()
-        if now < self._early_s or not self.has_changed:
-            return []
-        self._early_s = now + self._every_s
-        return self._committed(self.changed)
+        return self._committed(self._due_early) if self.is_early_due else []
+
+    @property
+    def is_early_due(self) -> bool:
+        """Whether it is time for early results."""
+        return self.clock.now() >= self._early_s and self.has_changed
+
+    def _due_early(self) -> list[Sequence[Any]]:
+        self._early_s = self.clock.now() + self._every_s
+        return self.changed()
 
     @property
     def has_changed(self) -> bool:
@@ -493,6 +176,71 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         opened = [row[: width + 1] for row in ended if is_before(complete, row[width])]
         if self.store.is_stored and opened:
             log_ended(self.store.shape[0], self.store.name, len(set(map(key_of, opened))))
+
+    # ---- exactly-once batches --------------------------------------------------------------------
+
+    def use_in_batches(self, word: str) -> None:
+        """Let a stream of batches use it: `word` begins the keys in its store."""
+        self.in_batches, self.place_word = True, word
+
+    def open_in_batches(self, clock: Clock) -> None:
+        """Begin without entries. `clock` has the time of the batch."""
+        self.clock, self._time = clock, -inf
+        self._early_s = clock.now() + self._every_s
+        self.forget()
+
+    def continue_at(self, time: Time) -> None:
+        """Windows have ended up to `time`, as the store says."""
+        self._time = time
+
+    def run_batch(
+        self, rows: Sequence[Any], attempt: Attempt, time: Time, newest: Time, *, ends_all: bool
+    ) -> ResultsOfBatch:
+        """Add the rows of a batch, and end windows up to `time`, or all. The caller writes the
+        store. `newest`: the highest time that is not too far ahead of the clock; inf: of any."""
+        self._newest = newest
+        self._late_now.clear()
+        late = list(self.add(rows, attempt))
+        ended, opened = self.end(self._time, time), list[Sequence[Any]]()
+        if ends_all:
+            opened = self.end(time, inf)
+            time = highest([time, self.last_ended(opened)])
+        self._time = time
+        self.drop(time)
+        early = self._due_early() if self.is_early_due else []
+        count = sum(records for records, _ in self._late_now)
+        by = highest([self.late_records.by, *(by for _, by in self._late_now)])
+        self.late_records.by = as_float(by)
+        return ResultsOfBatch(time, late, count, ended, opened, early)
+
+    @property
+    def newest(self) -> Time:
+        return self._newest if self.in_batches else super().newest
+
+    def groups_of(self, rows: Sequence[Any]) -> Iterable[Any]:
+        """The groups of rows as they come to it."""
+        if self.contents.combines:
+            return keys_of_partial(self.width, rows)
+        return group_keys(self.contents.schema, self.by, rows)
+
+    @property
+    def next_change(self) -> Time:
+        """Without records nothing changes before this time; -inf: it may at any."""
+        return -inf
+
+    def now(self) -> Time:
+        """Up to where windows of the clock have ended."""
+        raise NotImplementedError
+
+    def add_stored(self, contents: Mapping[PanePlace, Content]) -> None:
+        """Add the contents of panes that an earlier release has stored elsewhere."""
+        raise NotImplementedError
+
+    def note_behind(self, group: Any, time: Time) -> None:
+        """Windows of a group have ended only up to `time`, before those of the others."""
+        raise NotImplementedError
+
+    # ---- what a kind of windows defines ----------------------------------------------------------
 
     def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
         """Which parts of a window have rows of these event times."""
@@ -594,28 +342,6 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
     )
 
 
-_STEPS_MAX = 3  # one, and more where a time zone has left out days
-
-
-def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[int]:
-    """The panes of event times. `are_ends`: of other windows; each is just before its number."""
-    numbers = panes.of_times(times) if times else []
-    if not are_ends:
-        return numbers
-    pairs = [*zip(numbers, times, strict=True)]
-    before = {pair: _pane_before(panes, *pair) for pair in dict.fromkeys(pairs)}
-    return [before[pair] for pair in pairs]
-
-
-def _pane_before(panes: AnyPanes, pane: int, end: Time) -> int:
-    """The pane that is just before a time, which is in `pane`."""
-    for _ in range(_STEPS_MAX):
-        if is_before(panes.start(pane), end):
-            break
-        pane -= 1
-    return pane
-
-
 # ---- pane windows --------------------------------------------------------------------------------
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
@@ -625,6 +351,8 @@ _ENDED_BY_VALUES = ResultStage.FULL, ResultStage.CLOSED  # of a window that `unt
 class CombinePanes(AggregatorOperator):
     """Emits this task's part of panes of event time: rows (fields of the group, pane, number of
     records, values)."""
+
+    by_row = True  # the parts differ, but not what they are combined to behind it
 
     def __init__(
         self,
@@ -679,6 +407,7 @@ class PaneWindows(AggregatedWindows[Window]):
     """Windows of time, each called by its end."""
 
     _shift: float | None = None  # of the clock, once it is read
+    place_word = _PANE
     reads_ends = False  # whether its event times are ends of other windows
 
     def __init__(
@@ -693,7 +422,8 @@ class PaneWindows(AggregatedWindows[Window]):
         self.panes = window.divided()
 
     def forget(self) -> None:
-        self._open = TimePanes(_PANE, self.contents, self.window, reads_ends=self.reads_ends)
+        waits = self.reads_ends and not self.in_batches  # a batch has all that end at its time
+        self._open = TimePanes(self.place_word, self.contents, self.window, reads_ends=waits)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
         self._changed: dict[PanePlace, None] = {}  # since their last early result: group, last pane
         if self.has_notes:
@@ -717,7 +447,24 @@ class PaneWindows(AggregatedWindows[Window]):
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
             return reached.time(self.late, keep=self.keeps_open)
-        return inf if reached.has_ended and not self.keeps_open else self._now()
+        return inf if reached.has_ended and not self.keeps_open else self.now()
+
+    @property
+    def next_change(self) -> Time:
+        ended = self._open.last_ended(self._time)
+        if self.has_notes or ended in (inf, -inf):
+            return -inf
+        if self.reader is not None:  # from then on, rows of a further pane are late
+            return self.panes.start(int(ended) + 2)
+        first = min(self._open.groups, default=None)
+        return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
+
+    def add_stored(self, contents: Mapping[PanePlace, Content]) -> None:
+        self._open.add(self.store, contents)
+        self._open.note(contents)
+
+    def note_behind(self, group: Any, time: Time) -> None:
+        self._behind[group] = time
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
@@ -912,9 +659,9 @@ class PaneWindows(AggregatedWindows[Window]):
         return panes_of(self.panes, times, are_ends=self.reads_ends)
 
     def place_now(self) -> int:
-        return self.panes.of_time(self._now())
+        return self.panes.of_time(self.now())
 
-    def _now(self) -> float:
+    def now(self) -> float:
         """Unix time, shifted if the clock is behind that of a former life; it never goes back."""
         if self._shift is None:
             first = max(self._open.groups, default=None)

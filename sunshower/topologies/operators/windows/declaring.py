@@ -31,7 +31,7 @@ from sunshower.topologies.operators.stages import (
     grouped_stage,
     location,
 )
-from sunshower.topologies.operators.states import Spread
+from sunshower.topologies.operators.states import Spread, StateFactory
 from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.updates import (
     INSTEAD_OF_WINDOW,
@@ -43,11 +43,11 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     AggregatedWindows,
     CombinePanes,
     CountWindows,
-    PaneValues,
     PaneWindows,
 )
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.numbered_results import RESULT_FIELDS
+from sunshower.topologies.operators.windows.panes import PaneValues
 from sunshower.topologies.operators.windows.session_windows import SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
@@ -73,20 +73,40 @@ def windows_of(
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
     name = settings.get("name")
-    schema, name = stream.schema, "windows" if name is None else name
+    name = "windows" if name is None else name
     where = location(stream, by, "window")
-    if not isinstance(window, AnyWindow):
-        raise TopologyError(
-            f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
-        )
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
-    if window.field is not None:
-        schema.check_field(window.field, where)
-    if window.at_end == "keep" and settings.get("state") is None:
+    if isinstance(window, AnyWindow) and window.at_end == "keep" and settings.get("state") is None:
         raise TopologyError(
             f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
             'give state=SqliteState("windows.db"), or leave out at_end='
         )
+    given, out = window_schema(window, aggregators, stream.schema, by, fields, where)
+    check_one_task(by, settings.get("parallelism", 1), where)
+    are_ends = window.field is not None and end_field(stream, window.field)
+    operator = window_operator(
+        window, given, stream.schema, by, out, settings.get("state"), name, where, are_ends=are_ends
+    )
+    combined = combiner_of(operator, given, are_ends=are_ends)
+    rows = grouped_stage(stream, by, name, settings, where, combined=combined)
+    return let_replace(rows.stage.end_by(window.time, operator, out), operator)
+
+
+def window_schema(
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    schema: Schema,
+    by: Sequence[str],
+    fields: Columns | None,
+    where: str,
+) -> tuple[Sequence[AnyAggregator], Schema]:
+    """The aggregators of a window, and the schema of its results. Raises TopologyError."""
+    if not isinstance(window, AnyWindow):
+        raise TopologyError(
+            f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
+        )
+    if window.field is not None:
+        schema.check_field(window.field, where)
     more = {"window": type_of_end(window, schema, where)}
     if window.repeated is not None:
         more |= RESULT_FIELDS
@@ -95,29 +115,46 @@ def windows_of(
         _check_removals(out, len(by) + len(more), where)
     if isinstance(window, Window) and window.until is not None:
         check_choice(window.until, out, f"{where}: until")
-    check_one_task(by, settings.get("parallelism", 1), where)
+    return given, out
+
+
+def window_operator(
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    schema: Schema,
+    by: Sequence[str],
+    out: Schema,
+    state: StateFactory | None,
+    name: str,
+    where: str,
+    *,
+    are_ends: bool,
+) -> AggregatedWindows[Any]:
+    """What keeps the windows of rows of `schema`. `are_ends`: their times are ends of windows."""
     store = KeyedStore(
-        settings.get("state"),
+        state,
         name,
         where,
         {*schema.classes, *out.classes},
         spread=Spread.BY_GROUP,
         has_panes=isinstance(window, Window) and not window.by_count,
     )
-    contents = PaneValues(schema, given)
-    are_ends = window.field is not None and end_field(stream, window.field)
+    contents = PaneValues(schema, aggregators)
     if isinstance(window, Sessions):
-        operator: AggregatedWindows[Any] = SessionWindows(store, window, contents, by, out)
-    else:
-        kind = CountWindows if window.by_count else PaneWindows
-        operator = kind(store, window, contents, by, out)
-        if are_ends and isinstance(operator, PaneWindows):
-            operator.reads_ends = True
-    combined = _combiner(window, schema, by, given, are_ends) if contents.combines else None
-    rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    ended = rows.stage.end_by(window.time, operator, out)
-    if window.repeated is not None:  # as of running totals: each result replaces the one before
-        ended.lineage = replace(totals_lineage(out.fields[: len(by) + 1]), of=WINDOW_RESULTS)
+        return SessionWindows(store, window, contents, by, out)
+    kind = CountWindows if window.by_count else PaneWindows
+    operator = kind(store, window, contents, by, out)
+    if are_ends and isinstance(operator, PaneWindows):
+        operator.reads_ends = True
+    return operator
+
+
+def let_replace(ended: StageRows[Any], operator: AggregatedWindows[Any]) -> StageRows[Any]:
+    """The rows of windows: those with several results are as running totals, where each replaces
+    the one before."""
+    if operator.window.repeated is not None:
+        lineage = totals_lineage(operator.out.fields[: operator.width + 1])
+        ended.lineage = replace(lineage, of=WINDOW_RESULTS)
         ended.on_updates = operator.let_update
     return ended
 
@@ -135,22 +172,21 @@ def _check_removals(out: Schema, first: int, where: str) -> None:
             )
 
 
-def _combiner(
-    window: AnyWindow,
-    schema: Schema,
-    by: Sequence[str],
-    aggregators: Sequence[AnyAggregator],
-    are_ends: bool,
+def combiner_of(
+    operator: AggregatedWindows[Any], aggregators: Sequence[AnyAggregator], *, are_ends: bool
 ) -> tuple[Operator, Schema] | None:
-    """What combines rows before they travel to the window, and the schema of its rows; None: the
+    """What combines rows before they travel to their windows, and the schema of its rows; None: the
     rows travel as they are."""
+    window, by, schema = operator.window, operator.by, operator.contents.schema
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
+    if not operator.contents.combines:
+        return None
     if window.time is not None:
         panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
         combine = CombinePanes(schema, by, aggregators, reader, panes, are_ends=are_ends)
         return combine, Schema((*by, "pane-0", "records-0", *values))
-    if isinstance(window, Window) and window.by_count:
+    if window.by_count:
         return None
     return Combine(schema, by, aggregators), Schema((*by, *values))
 
@@ -241,18 +277,9 @@ class _Senders:
                     "aggregate without a window of event time"
                 )
             kind = getattr(operator, "window", None)
-            if fields and isinstance(kind, AlignedWindow) and kind.calendar and kind.per_s != 1:
-                raise TopologyError(
-                    f"{where}: {stage!r} upstream of it has {kind.calendar} of numbers, whose ends "
-                    "are datetimes; make datetimes of the numbers before, with .map"
-                )
             for known in self._components[stage].implementation.window.fields:
-                for field in fields if known is not None else ():
-                    if known.unit and field.unit and known.unit != field.unit:
-                        raise TopologyError(
-                            f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of "
-                            f"it is {known.unit!r}; give both the same unit="
-                        )
+                for field in fields:
+                    check_follows(field, known, kind, stage, where)
 
     def tables(self) -> tuple[str, ...]:
         """Those that only reach inputs behind the first."""
@@ -293,6 +320,23 @@ class _Senders:
         """Whether records of the window reach a stage."""
         reads = self._components[stage].inputs
         return stage == self._window or self._window in upstream(self._components, reads)
+
+
+def check_follows(
+    field: TimeField, known: TimeField | None, window: Any, stage: str, where: str
+) -> None:
+    """Raise TopologyError if the times of a stage upstream, whose field is `known`, have no meaning
+    for those of `field`. `window`: that of the stage, if it has one."""
+    if isinstance(window, AlignedWindow) and window.calendar and window.per_s != 1:
+        raise TopologyError(
+            f"{where}: {stage!r} upstream of it has {window.calendar} of numbers, whose ends "
+            "are datetimes; make datetimes of the numbers before, with .map"
+        )
+    if known is not None and known.unit and field.unit and known.unit != field.unit:
+        raise TopologyError(
+            f"{where}: its unit is {field.unit!r}, that of {stage!r} upstream of it is "
+            f"{known.unit!r}; give both the same unit="
+        )
 
 
 def end_field(stream: AnyStream, name: str) -> bool:

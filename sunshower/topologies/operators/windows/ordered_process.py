@@ -16,8 +16,8 @@ The order is in memory: these entries in a heap, as those of timers in `DueTimes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
 from typing import Any
@@ -124,6 +124,17 @@ class OrderedProcess(TimedProcess):
             )
         else:
             super().load(key, stored)
+
+    def take_back(self, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+        super().take_back(before, after)
+        added = {
+            key
+            for key, stored in after.items()
+            if is_own(key) and key[0] == WAITING and stored is not None
+        }
+        if added:
+            self._waiting = [entry for entry in self._waiting if entry[3] not in added]
+            heapify(self._waiting)
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest

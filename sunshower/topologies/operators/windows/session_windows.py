@@ -16,11 +16,7 @@ from typing import Any, Self, TypeAlias
 from sunshower.records import key_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key
-from sunshower.topologies.operators.windows.aggregated_windows import (
-    PARTS,
-    AggregatedWindows,
-    Content,
-)
+from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     exact,
@@ -36,11 +32,11 @@ from sunshower.topologies.operators.windows.numbered_results import (
     ResultKind,
     ResultStage,
 )
+from sunshower.topologies.operators.windows.panes import PARTS, Content
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.topologies.operators.windows.window_operator import DueTimes
 
-_SESSIONS = "sessions"
 _DEPTH = 3  # of the lists of sessions: all of a group, each, and its content
 Session: TypeAlias = list[Any]  # the times of its first and its last row, and its content
 
@@ -60,15 +56,15 @@ class _Growing:
             return cls(dict(stored[PARTS]), [])
         return cls({}, [stored])
 
-    def keys(self, group: Any) -> list[tuple[Any, ...]]:
+    def keys(self, word: str, group: Any) -> list[tuple[Any, ...]]:
         every = self.parts.items()
-        return [
-            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
-        ]
+        return [(word, group, number, part) for number, count in every for part in range(count)]
 
 
 class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
+
+    place_word = "sessions"
 
     @cached_property
     def _gap(self) -> Time:
@@ -170,7 +166,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def _stored_all(self, groups: Iterable[Any]) -> Iterable[Sequence[Session]]:
         """The sessions of groups. They may be those of the store: do not change them."""
-        for sessions in self.store.view([(_SESSIONS, group) for group in groups], _DEPTH):
+        for sessions in self.store.view([(self.place_word, group) for group in groups], _DEPTH):
             if not sessions:
                 yield ()
             elif not self.contents.grows:
@@ -189,7 +185,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     [first, last, {PARTS: [[*pair] for pair in content.parts.items()]}]
                     for first, last, content in several
                 ]
-            changes[_SESSIONS, group] = listed
+            changes[self.place_word, group] = listed
         self.store.replace(changes, _DEPTH)
 
     def _new_parts(self, group: Any, contents: Sequence[_Growing]) -> dict[Key, Any]:
@@ -200,7 +196,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             if each.new:
                 number = next(reversed(each.parts)) if each.parts else next(unused)
                 part = each.parts.get(number, 0)
-                parts[_SESSIONS, group, number, part] = self.contents.merged_all(each.new)
+                parts[self.place_word, group, number, part] = self.contents.merged_all(each.new)
                 each.parts[number] = part + 1
         return parts
 
@@ -268,7 +264,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def changed(self) -> list[Sequence[Any]]:
         changed, self._changed = self._changed, {}
-        self.store.fetch((_SESSIONS, group) for group, _ in changed.values())
+        self.store.fetch((self.place_word, group) for group, _ in changed.values())
         rows: list[Sequence[Any]] = []
         for group, end in changed.values():
             for session in self._stored(group):
@@ -282,7 +278,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         """The content of a session; its parts are removed if it has ended."""
         if not self.contents.grows:
             return content  # type: ignore[no-any-return]
-        keys = content.keys(group)
+        keys = content.keys(self.place_word, group)
         self.store.fetch(keys)
         contents = [*map(self.store.get, keys), *content.new]
         for key in keys if removes else ():

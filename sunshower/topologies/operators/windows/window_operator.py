@@ -18,7 +18,7 @@ tree:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -227,7 +227,10 @@ class WindowOperator(Gathering):
         self._trees: dict[int, tuple[WatermarkTree, int]] = {}
         self._sent: tuple[Any, ...] = ()  # what the last watermark has said
         self._claim_s = self.clock.now()  # when it has said something new
-        self._load()
+        if self.store.slot.is_of_batches:
+            self.unload()  # it is read by a batch, which may have been written before
+        else:
+            self._load()
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         self._late_now.clear()
@@ -236,8 +239,12 @@ class WindowOperator(Gathering):
             emit(self.records(late))
 
     def _count_late(self) -> None:
-        """Count the late records of a batch, once it is stored."""
-        for records, by in self._late_now:
+        if not self.store.slot.is_of_batches:
+            self.count_late()
+
+    def count_late(self, *, is_new: bool = True) -> None:
+        """Count the late records of a batch, once it is stored, unless they were counted before."""
+        for records, by in self._late_now if is_new else ():
             self.late_records.add(records, by)
         self._late_now.clear()
 
@@ -374,19 +381,13 @@ class WindowOperator(Gathering):
                 due += self._owed.pop(other).rows
                 since = -inf
                 self.store.remove((OWED, other))
-        time = highest([self.time(self._reached), self._time])
+        time = self.time(self._reached)
         if self._reached.is_silent and self.has_open and self._reached.highest > -inf:
             closing = self.closing_time(self._reached.highest)
             time = highest([time, closing]) if closing < inf else time
-        ended = self.end(self._time, time)
-        due += ended
-        if time == inf:  # a restart may read the last records again: they are late
-            self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
-            if ended:
-                self.on_end_of_sources(ended)
-            time = highest([self._time, self.last_ended(ended)])
+        due += (ended := self._end_up_to(time))
         if ended:
-            self.store.put((TIME,), time)
+            self.store.put((TIME,), self._time)
         if len(due) > was_there:
             self._owed[tree.task] = Owed(*place, due, since if since < inf else before)
             rows = [row if type(row) is list else list(row) for row in due]
@@ -394,10 +395,66 @@ class WindowOperator(Gathering):
         elif owed is not None and not due:
             del self._owed[tree.task]
             self.store.remove((OWED, tree.task))
+        return due[brought:]
+
+    def _end_up_to(self, time: Time) -> list[Sequence[Any]]:
+        """The rows of what has ended at a time, or had ended before; inf: no row will follow."""
+        time = highest([time, self._time])
+        ended = self.end(self._time, time)
+        if time == inf:  # a restart may read the last records again: they are late
+            self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
+            if ended:
+                self.on_end_of_sources(ended)
+            time = highest([self._time, self.last_ended(ended)])
         self._time = time
         self._front = self.front(time)
         self.drop(time)
-        return due[brought:]
+        return ended
+
+    # ---- exactly-once batches --------------------------------------------------------------------
+
+    def begin_batch(self, earlier: Any) -> None:
+        """A batch begins. `earlier`: what its sources had reached when it was ordered, as
+        ReachedTime: rows that are before this are late."""
+        self.make_ready()
+        self._stored_time = self._time
+        self._time = highest([self._time, self.time(earlier)])
+
+    def end_batch(self, reached: Any, *, writes: bool) -> list[Any]:
+        """The records of what ends with a batch. `reached`: of its sources, as ReachedTime;
+        `writes`: whether its rows have changed the state. The time of the state is stored with each
+        change, so what is late follows from what is stored: in each attempt the same."""
+        self._reached = reached
+        ended = self._end_up_to(self.time(reached))
+        if (writes or ended or self.store.changed) and self._time > -inf:
+            self.store.put((TIME,), self._time)
+        elif not writes:
+            self._time = self._stored_time
+        return self.ended_records(ended)
+
+    def take_back(self, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+        """The last batch is repeated: the store has these entries again as they were `before` it,
+        instead of `after`; None: it has none."""
+        for key, stored in after.items():
+            if stored is not None and key != (TIME,):
+                self.drop_entry(key, stored)
+        for key, stored in before.items():
+            if key == (TIME,):
+                self._time = -inf if stored is None else self.store.read(stored)
+            elif stored is not None:
+                self.load(key, stored)
+
+    def drop_entry(self, key: Any, stored: Any) -> None:
+        """Forget an entry, unless `end` asks the store about it."""
+
+    def set_time(self, time: float) -> None:
+        """Set the time of the clock, which is that of the batch."""
+        self.store.time = time
+
+    @property
+    def wall_s(self) -> float:
+        """The time of the clock; of exactly-once batches, that of the batch."""
+        return self.clock.wall() if self.store.time is None else self.store.time
 
     def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
         """Up to where windows have ended at the end of all sources. Windows that only have times
@@ -405,11 +462,15 @@ class WindowOperator(Gathering):
         return lowest([self.last_time(ended), self.newest_end])
 
     @property
+    def newest(self) -> Time:
+        """The highest event time, if some are too far ahead of the clock; inf: none is."""
+        return self._reached.newest
+
+    @property
     def newest_end(self) -> Time:
         """The end of the last window with a time that is not too far ahead of the clock; -inf:
         there is none; inf: no time was too far ahead."""
-        newest = self._reached.newest
-        return newest if newest in (inf, -inf) else self.end_of(newest)
+        return self.newest if self.newest in (inf, -inf) else self.end_of(self.newest)
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
@@ -423,11 +484,16 @@ class WindowOperator(Gathering):
             raise
         return result
 
-    def _load(self) -> None:
+    def unload(self) -> None:
+        """Forget what the store has; `make_ready` reads it again."""
         self._is_loaded, self._inherits = False, True
         self._time = self._front = -inf
         self._owed: dict[int, Owed] = {}  # by spout task
+        self._late_now.clear()
         self.forget()
+
+    def _load(self) -> None:
+        self.unload()
         for key, stored in self.store.entries():
             match key:
                 case (str(word), task) if word == OWED:
@@ -533,7 +599,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
-        return time if self.event_time is not None or time == inf else self.clock.wall()
+        return time if self.event_time is not None or time == inf else self.wall_s
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf

@@ -36,7 +36,6 @@ from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.streams import Stream
-from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept, Tables
 from tests.topologies.operators.windows import window_swarm
@@ -450,14 +449,6 @@ def test_wrong_declarations_are_refused(
 
 def named(click: Click) -> tuple[str, float]:
     return click
-
-
-def test_batches_refuse_them() -> None:
-    topology = Topology("clicks")
-    spout = FixedBatchSpout([Click("a", 1.0)], 1, type=Click)
-    stream = batches(topology, "clicks", spout, store=InMemory())
-    with pytest.raises(TopologyError, match="early=, allowed= and until= are for windows"):
-        stream.window(TENS, count(), state=MemoryState())
 
 
 # ---- states of other declarations ----------------------------------------------------------------

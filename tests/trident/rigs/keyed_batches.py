@@ -1,0 +1,234 @@
+"""One program with every keyed operator that follows event time, on either kind of stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+from sunshower import KeyList, KeyState, Match, PatternStep, Records, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.topologies.operators.states import StateKind
+from sunshower.trident import batches
+from tests.trident.rigs.moving_states import (
+    Life,
+    MortalState,
+    MovingProgram,
+    Opaque,
+    Transactional,
+    keep_rows,
+)
+
+KEYS = "abcde"
+SIZE = 40
+LATE, GAP, STEP = 6, 9, 3  # of event time
+
+
+class Order(NamedTuple):
+    key: str
+    number: int
+    at: int
+
+
+class Price(NamedTuple):
+    key: str
+    at: int
+    price: int | None  # None: the key is removed
+
+
+class Run(NamedTuple):
+    key: str
+    numbers: tuple[int, ...]
+
+
+class Due(NamedTuple):
+    key: str
+    at: float
+
+
+class Total(NamedTuple):
+    orders: int
+    prices: int
+
+
+def orders_of(draw: Random) -> list[list[Order]]:
+    """Two partitions, in which no record comes more than LATE after one with a higher time."""
+    logs: list[list[Order]] = [[], []]
+    for number in range(SIZE):
+        key = draw.choice(KEYS)
+        logs[ord(key) % 2].append(Order(key, number, number * STEP))
+    return [sorted(log, key=lambda order: order.at + draw.randrange(LATE + 1)) for log in logs]
+
+
+def prices_of(draw: Random) -> list[list[Price]]:
+    logs: list[list[Price]] = [[], []]
+    for number in range(SIZE // 2):
+        price = draw.choice((None, number, number))
+        logs[number % 2].append(Price(draw.choice(KEYS), 2 * number * STEP + 1, price))
+    return [sorted(log, key=lambda price: price.at + draw.randrange(LATE + 1)) for log in logs]
+
+
+def remind(order: Order, state: KeyState[int]) -> None:
+    state.value = (state.value or 0) + 1
+    state.timers.add(state.time + GAP)
+
+
+def reminded(key: str, state: KeyState[int]) -> Iterator[Due]:
+    yield Due(key, state.time)
+
+
+def collect_run(order: Order, state: KeyList[int]) -> None:
+    state.append(order.number)
+    state.timer = state.time + GAP
+
+
+def run_is_over(key: str, state: KeyList[int]) -> Iterator[Run]:
+    yield Run(key, tuple(state))
+    state.clear()
+
+
+def count_both(row: Order | Price, state: KeyState[Total]) -> None:
+    total = state.value or Total(0, 0)
+    is_order = isinstance(row, Order)
+    state.value = Total(total.orders + is_order, total.prices + (not is_order))
+    state.timers.add(state.time + GAP)
+
+
+def both_are_due(key: str, state: KeyState[Total]) -> Iterator[Due]:
+    yield Due(key, state.time)
+
+
+def is_even(order: Order) -> bool:
+    return order.number % 2 == 0
+
+
+def is_odd(order: Order) -> bool:
+    return order.number % 2 == 1
+
+
+def rise(match: Match[Order]) -> Run:
+    numbers = [order.number for orders in match.values() for order in orders]
+    return Run(match["even"][0].key, tuple(numbers))
+
+
+def interval(order: Order) -> tuple[int, int]:
+    return order.at, order.at + order.number % 11
+
+
+JOINS: Mapping[str, Mapping[str, Any]] = {
+    "inner": {"within": (4, 7)},
+    "left": {"how": "left", "within": 5},
+    "outer": {"how": "outer", "within": (0, 3)},
+    "semi": {"how": "semi", "within": 4},
+    "anti": {"how": "anti", "within": 4},
+    "between": {"how": "left", "within": interval},
+}
+PAIR = ("key", "number", "at", "price_at", "price")
+NAMES = ("timed", "ordered", "matched", "versions", "as-of", "ever", "both", *JOINS)
+
+
+def declare(orders: Any, prices: Any, settings: Callable[[str], Any]) -> dict[str, Any]:
+    """The rows of each operator. `settings`: those of the operator of a name."""
+    by_key = orders.group_by("key")
+    in_order = by_key.in_order("at", late=LATE)
+    steps = PatternStep("even", is_even), PatternStep("odd", is_odd, at_least=1, strict=True)
+    table = prices.group_by("key").table(field="at", **settings("versions"))
+    rows = {
+        "timed": by_key.process(
+            remind, on_timer=reminded, event_time="at", late=LATE, **settings("timed")
+        ),
+        "ordered": in_order.process(collect_run, on_timer=run_is_over, **settings("ordered")),
+        "matched": in_order.match(
+            *steps,
+            PatternStep("last", is_even, strict=True),
+            within=8 * STEP,
+            select=rise,
+            **settings("matched"),
+        ),
+        "as-of": orders.join(
+            table, as_of="at", how="left", late=LATE, fields=PAIR, **settings("as-of")
+        ),
+        "ever": orders.join(prices, "key", keep_s=None, fields=PAIR, **settings("ever")),
+    }
+    for name, about in JOINS.items():
+        given = {**about, "field": "at", "late": LATE, **settings(name)}
+        if about.get("how") not in ("semi", "anti"):
+            given["fields"] = PAIR
+        rows[name] = orders.join(prices, "key", **given)
+    rows["both"] = by_key.connect(prices.group_by("key")).process(
+        count_both, on_timer=both_are_due, event_time="at", late=LATE, **settings("both")
+    )
+    return rows
+
+
+def texts(rows: list[Any]) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(map(str, row)) for row in rows)
+
+
+def of_ordinary_streams(seed: int) -> dict[str, Counter[tuple[str, ...]]]:
+    """The rows that ordinary streams make of the records of a program."""
+    topology, draw = Topology("ordinary"), Random(seed)
+    logs = orders_of(draw), prices_of(draw)
+    streams = [
+        topology.spout(kind.__name__, Records([row for log in part for row in log], type=kind))
+        for kind, part in zip((Order, Price), logs, strict=True)
+    ]
+    made: dict[str, list[Any]] = {}
+    for name, rows in declare(*streams, lambda name: {"name": name}).items():
+        made[name] = []
+        rows.peek(made[name].append)
+    run_inline(topology.graph(), clock=ManualClock())
+    return {name: texts(rows) for name, rows in made.items()}
+
+
+class KeyedProgram(MovingProgram):
+    """The same in batches, whose numbers of tasks differ from run to run. The rows of each operator
+    are in the state of its name with "-rows"."""
+
+    names = (*NAMES, *(f"{name}-rows" for name in NAMES))
+
+    def __init__(self, seed: int, is_opaque: bool, store: Callable[[str, StateKind], Any]) -> None:
+        super().__init__(seed, is_opaque, StateKind.OPAQUE, store)
+        draw = Random(seed)
+        self.orders, self.prices = orders_of(draw), prices_of(draw)
+
+    def topology(
+        self, life: Life, tasks: Mapping[str, int], interval_s: float = 0.0, **config: Any
+    ) -> Topology:
+        def state(name: str) -> Any:
+            inner = self.states[name]
+            return MortalState(inner, life, inner.kind, name)
+
+        def settings(name: str) -> Any:
+            return {"state": state(name), "name": name, "parallelism": tasks.get(name, 1)}
+
+        topology, draw = Topology("moving", **config), Random(self.draw.random())
+        kind = Opaque if self.is_opaque else Transactional
+        streams = []
+        for type_, logs in ((Order, self.orders), (Price, self.prices)):
+            spout = kind(logs, draw)
+            spout.emits = type_  # type: ignore[assignment]
+            about: Any = {"group": "g", "parallelism": tasks.get("in", 1)}
+            if not streams:
+                about |= {"store": self.batches, "max_batches": self.max_batches}
+                about["interval_s"] = interval_s
+            streams.append(batches(topology, type_.__name__, spout, **about))
+        for name, rows in declare(*streams, settings).items():
+            kept = rows.global_().partition_persist(state(f"{name}-rows"), keep_rows)
+            kept.named(f"{name}-rows")
+        return topology
+
+    def rows(self) -> dict[str, Counter[tuple[str, ...]]]:
+        """What each operator has made."""
+        return {
+            name: Counter(
+                tuple(row)
+                for row in dict(self.states[f"{name}-rows"].items(f"{name}-rows")).get("rows", ())
+            )
+            for name in NAMES
+            if name != "versions"
+        }
+
+    def totals(self) -> dict[str, Any]:
+        return dict(self.states["both"].items("both"))
