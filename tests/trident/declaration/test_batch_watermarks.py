@@ -526,7 +526,7 @@ def test_each_source_of_a_window_has_the_field() -> None:
         merged.window(TEN, count(), state=StateStub())
 
 
-def test_windows_of_one_source_have_one_field_and_one_distance() -> None:
+def test_windows_of_one_source_have_one_field_and_distance_and_perhaps_several_zones() -> None:
     _, stream = stub_stream(("user", "at", "seen"))
     stream.window(TEN, count(), state=StateStub(), name="first")
     with pytest.raises(
@@ -536,6 +536,10 @@ def test_windows_of_one_source_have_one_field_and_one_distance() -> None:
     further = tumbling(seconds=1, field="at", ahead=None)
     with pytest.raises(TopologyError, match=r"its ahead is None, .* is 'auto'; give both"):
         stream.window(further, count(), state=StateStub(), name="second")
+    zoned = tumbling(seconds=1, field="at", zone="UTC")
+    stream.window(zoned, count(), state=StateStub(), name="third")
+    assert stream.stage.time is not None
+    assert stream.stage.time.zones == (None, "UTC")
 
 
 class Lines(TextFileBatches):
