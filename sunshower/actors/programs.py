@@ -35,6 +35,7 @@ from types import ModuleType
 from typing import Any
 
 from sunshower.errors import TopologyError
+from sunshower.record_types import record_type_of
 from sunshower.records import member_of
 from sunshower.topologies.programs import (
     LIBRARIES,
@@ -453,8 +454,8 @@ def outline_of(kind: type) -> Outline:
     bases = tuple(
         base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
     )
-    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
-    return bases, _names_of(kind), tuple(fields) if fields else None
+    described = record_type_of(kind)
+    return bases, _names_of(kind), (described.fields or None) if described else None
 
 
 def _names_of(kind: type) -> tuple[str, ...]:

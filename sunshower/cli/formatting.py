@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.errors import SunshowerError
-from sunshower.scalars import for_json
+from sunshower.json_values import for_json
 from sunshower.secret import without_secrets
 from sunshower.texts import describe, json_of, printable
 

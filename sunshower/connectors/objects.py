@@ -26,16 +26,18 @@ from sunshower.errors import (
     Unserialisable,
     user_errors,
 )
-from sunshower.field_types import hints_of, is_record, record_fields
+from sunshower.field_types import record_fields
+from sunshower.json_values import json_text
 from sunshower.outages import is_unavailable
 from sunshower.record_reader import json_reader, record_reader
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.record_types import hints_of, is_record
+from sunshower.records import Schema
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.sqlite import sync_path
 from sunshower.texts import clip, describe, message_of, utf8
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.record_parts import RecordParts
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.port import PartitionedSpout

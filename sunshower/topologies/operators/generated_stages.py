@@ -266,7 +266,7 @@ def _one_by_one(steps: Sequence[RowOperator], *, are_last: bool) -> Expand:
 
 def _expanded(step: RowOperator, rows: Iterable[Any], *, checks: bool) -> Iterator[Any]:
     schema = step.makes if checks else None
-    kind, width = (None, None) if schema is None else (schema.type, len(schema.fields))
+    kind, width = (None, None) if schema is None else (schema.instances, len(schema.fields))
     for row in rows:
         for record in step.expand(row):
             if schema is not None and (

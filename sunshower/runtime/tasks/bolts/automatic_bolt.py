@@ -238,7 +238,7 @@ class AutomaticBoltTask(BoltTask):
         batch_outputs = BatchOutputs()
         rows_in = records if type(records) is list else list(records)
         outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
-        kind, width = (object, 0) if schema is None else (schema.type, len(schema.fields))
+        kind, width = (object, 0) if schema is None else (schema.instances, len(schema.fields))
         batch_outputs.fit = True
         while True:
             fit, batch_outputs.rest, error = expand(call, rows_in, most, kind, width, outputs, ends)
@@ -348,7 +348,7 @@ class AutomaticBoltTask(BoltTask):
         Returns the types of the outputs."""
         outputs = produced.outputs
         if produced.fit and self._schema is not None:
-            kinds = {self._schema.type}
+            kinds = {self._schema.instances}
         else:
             kinds = set(map(type, outputs))
         if not outputs or self._fit(outputs, kinds, produced.fit):
