@@ -57,7 +57,7 @@ from sunshower.record_types import (
 )
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, read_scalar
-from sunshower.texts import clip, describe, message_of
+from sunshower.texts import clip, describe, did_you_mean, message_of
 from sunshower.value_types import DEPTH_MAX, itself
 
 Read = Callable[[Any], Any]
@@ -652,7 +652,9 @@ class _RecordReader:
 
     def _check_names(self, value: dict[str, Any]) -> None:
         if unknown := value.keys() - self.names:
-            raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
+            name = min(map(str, unknown))
+            hint = did_you_mean(name, self.names)
+            raise _Misfit(f"{self._kind.__name__} has no field {name!r}{hint}")
 
     def _made(self, struct: Any) -> Any:
         try:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property, lru_cache, partial
-from types import BuiltinFunctionType, SimpleNamespace
+from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any, NotRequired, Required, get_origin, get_type_hints, is_typeddict
 
 Default = Callable[[], Any]  # returns the default of a field
@@ -26,6 +26,9 @@ class RecordType:
     """What a NamedTuple class or a dataclass says of its fields; and the base of the others."""
 
     kind: Any
+
+    def __reduce__(self) -> Any:
+        return record_type_of, (self.kind,)
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -235,10 +238,40 @@ class StructClass(RecordType):
     def may_be_incomplete(self) -> bool:
         return False
 
+    def definition(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """What its `class` statement has: names → values, field → default factory, and keywords."""
+        kind, config = self.kind, self.kind.__struct_config__
+        own = vars(kind).get("__annotations__", {})
+        content = {
+            name: value
+            for name, value in vars(kind).items()
+            if name in ("__module__", "__qualname__", "__doc__", "__annotations__")
+            or not (isinstance(value, MemberDescriptorType) or name.startswith("__struct_"))
+        }
+        for name in ("__slots__", "__match_args__", "__dict__", "__weakref__"):
+            content.pop(name, None)
+        factories: dict[str, Any] = {}
+        for name in own:
+            if name in self.defaults:
+                default = inspect.signature(kind).parameters[name].default
+                if (factory := getattr(default, "factory", None)) is None:
+                    content[name] = default
+                else:
+                    factories[name] = factory
+        options = ("frozen", "order", "eq", "tag", "tag_field", "forbid_unknown_fields", "weakref")
+        keywords = {name: getattr(config, name) for name in (*options, "omit_defaults", "dict")}
+        if own:
+            keywords["rename"] = {name: self.names[name] for name in own if name in self.names}
+        keywords["kw_only"] = all(
+            parameter.kind is parameter.KEYWORD_ONLY
+            for parameter in inspect.signature(kind).parameters.values()
+        )
+        return content, factories, keywords
+
     def problem(self) -> str:
         if self.kind.__struct_config__.array_like:
             return (
-                f"{self.kind.__name__} has array_like=True, and a message has the names of its "
+                f"{self.kind.__name__} is array_like, and a message has the names of its "
                 "fields: leave it out"
             )
         return ""
@@ -288,14 +321,13 @@ class ModelClass(RecordType):
         kind = self.kind.__name__
         if self.kind.model_config.get("extra") == "allow":
             return (
-                f'{kind} has extra="allow", and values that no field declares would be lost on the '
-                'way to another process: use extra="ignore", or a field such as `more: dict`'
+                f"{kind} allows extra values, and those without a field would be lost on the "
+                "way to another process: let it ignore them, or keep them in a field of type dict"
             )
         if names := [*self.kind.__private_attributes__]:
             return (
                 f"{kind} has the private attribute {names[0]!r}, whose value would be lost on the "
-                "way to another process: make it a field, as with Field(exclude=True), or a "
-                "cached_property"
+                "way to another process: make it a field, or a cached_property"
             )
         return ""
 

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, record_fields, with_fields
 from sunshower.record_loops import plain_keys, quicken
-from sunshower.record_types import StructClass, hints_of, is_record, record_type_of
+from sunshower.record_types import ModelClass, StructClass, hints_of, is_record, record_type_of
+from sunshower.texts import did_you_mean
 from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES, itself
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
@@ -150,6 +151,7 @@ class Schema:
         if field not in self.fields:
             raise UnknownField(
                 f"{where}: there is no field {field!r}; its fields are: {', '.join(self.fields)}"
+                f"{did_you_mean(field, self.fields)}"
             )
 
     def key(self, fields: Sequence[str]) -> Callable[[Any], Any]:
@@ -332,6 +334,10 @@ class RecordClass:
             self.build, self.build_all = self._compiled()
             self._may_be_incomplete = self.described.may_be_incomplete
 
+    def __reduce__(self) -> Any:
+        """By its class: a plan has it, and its functions are those of one process."""
+        return _known_class, (self.kind,)
+
     # ---- rebuilding -----------------------------------------------------------------------------
 
     values: Callable[[Any], Sequence[Any]]  # of the fields, in order; AttributeError: one is absent
@@ -391,7 +397,9 @@ class RecordClass:
         """The record with these values; of fields that are absent, with their defaults. Raises
         TypeError for other names, and for a field without a default."""
         if unknown := values.keys() - {*self.fields}:
-            raise TypeError(f"{self.kind.__name__} has no field {min(unknown)!r}")
+            name = min(unknown)
+            hint = did_you_mean(name, self.fields)
+            raise TypeError(f"{self.kind.__name__} has no field {name!r}{hint}")
         if len(values) < len(self.fields):
             missing = [name for name in self.fields if name not in values]
             if needed := [name for name in missing if name not in self.defaults]:
@@ -597,6 +605,11 @@ class RecordClass:
         return f"{kind} has no value of its field {name!r}: set it in __post_init__"
 
 
+def _known_class(kind: Any) -> RecordClass | None:
+    """The RecordClass of a class; None in an outline of a plan, where classes are empty."""
+    return None if record_type_of(kind) is None else record_class(kind)
+
+
 class _DictClass(RecordClass):
     """How the dictionaries of a TypedDict are taken apart and rebuilt."""
 
@@ -762,18 +775,19 @@ def declared_class(kind: type[Any]) -> DeclaredClass:
     if issubclass(kind, Enum):
         return DeclaredClass(mark, member_key(kind), member_of(kind), None)
     known = record_class(kind)
+    return DeclaredClass(mark, partial(_parts_of, known), partial(_built_of, known), known)
 
-    def parts(record: Any) -> list[Any]:
-        if why := known.own_problem(record):
-            raise Unserialisable(why)
-        return list(known.values(record))
 
-    def build(values: Any) -> Any:
-        if type(values) is not list or len(values) != known.width:
-            raise ValueError(f"a {kind.__name__} has {known.width} fields")
-        return known.build(values)
+def _parts_of(known: RecordClass, record: Any) -> list[Any]:
+    if why := known.own_problem(record):
+        raise Unserialisable(why)
+    return list(known.values(record))
 
-    return DeclaredClass(mark, parts, build, known)
+
+def _built_of(known: RecordClass, values: Any) -> Any:
+    if type(values) is not list or len(values) != known.width:
+        raise ValueError(f"a {known.kind.__name__} has {known.width} fields")
+    return known.build(values)
 
 
 # ---- copies -------------------------------------------------------------------------------------
@@ -838,9 +852,9 @@ def _blank(kind: Any) -> Callable[[], Any]:
     if isinstance(described, StructClass):
         copies = [vars(base)["__copy__"] for base in kind.__mro__ if "__copy__" in vars(base)]
         return partial(copies[-1], _struct_without_values(described))
-    slots = {slot: name for name, slot in _slots_of(kind) if "__pydantic_" in name}
-    if not slots:
+    if not isinstance(described, ModelClass):
         return partial(object.__new__, kind)
+    slots = {slot: name for name, slot in _slots_of(kind) if "__pydantic_" in name}
     fields = record_fields(kind)
 
     def model() -> Any:
@@ -885,7 +899,7 @@ def _says_how_to_pickle(kind: type[Any]) -> bool:
             is_generated = (
                 hook is None
                 or getattr(hook, "__module__", "") == "dataclasses"
-                or getattr(hook, "__doc__", None) == "Automatically created by attrs."
+                or "Automatically created by attrs." in (getattr(hook, "__doc__", None) or "")
                 or (name == "__getnewargs__" and "_fields" in vars(base))
             )
             if not is_generated:

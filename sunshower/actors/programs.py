@@ -31,11 +31,11 @@ from importlib.machinery import (
 )
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, new_class
 from typing import Any
 
 from sunshower.errors import TopologyError
-from sunshower.record_types import record_type_of
+from sunshower.record_types import StructClass, record_type_of
 from sunshower.records import member_of
 from sunshower.topologies.programs import (
     LIBRARIES,
@@ -440,6 +440,30 @@ def _extracted(path: str, content: bytes) -> str:
         unfinished.write_bytes(content)
         unfinished.replace(file)
     return str(file)
+
+
+# ---- classes by value ---------------------------------------------------------------------------
+
+
+def struct_reduced(kind: Any) -> tuple[Any, ...] | None:
+    """How a Struct of msgspec is pickled by value: it is made with its fields. None for others, of
+    which cloudpickle makes an empty class, and then sets its attributes."""
+    described = record_type_of(kind)
+    if not isinstance(described, StructClass):
+        return None
+    return _struct_class, (kind.__name__, kind.__bases__, *described.definition())
+
+
+def _struct_class(
+    name: str,
+    bases: tuple[type, ...],
+    content: dict[str, Any],
+    factories: dict[str, Any],
+    config: dict[str, Any],
+) -> type:
+    declare = import_module("msgspec").field
+    fields = {own: declare(default_factory=factory) for own, factory in factories.items()}
+    return new_class(name, bases, config, lambda names: names.update({**content, **fields}))
 
 
 # ---- outlines ------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from sunshower.field_types import record_fields
 from sunshower.json_values import json_text
 from sunshower.outages import is_unavailable
 from sunshower.record_reader import json_reader, record_reader
-from sunshower.record_types import hints_of, is_record
+from sunshower.record_types import hints_of, record_type_of
 from sunshower.records import Schema
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.sqlite import sync_path
@@ -306,7 +306,7 @@ class JsonLinesWriter:
     def __init__(self, schema: Schema, where: str) -> None:
         parts = RecordParts(where)
         parts.check(schema, [None])
-        for record_type in filter(is_record, schema.classes):
+        for record_type in filter(record_type_of, (schema.type, *schema.classes)):
             for field, annotation in hints_of(record_type).items():
                 _check_json(annotation, f"{where}: {record_type.__name__}.{field}")
         self._named = parts.getter(None)

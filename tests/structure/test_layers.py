@@ -47,7 +47,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "value_types": {"record_types", "scalars"},
     "field_types": {"errors", "record_types", "scalars"},
     "record_loops": set(),
-    "records": {"errors", "field_types", "record_loops", "record_types", "value_types"},
+    "records": {
+        *("errors", "field_types", "record_loops", "record_types", "texts", "value_types"),
+    },
     "record_reader": {
         *("errors", "field_types", "json_values", "record_types", "records", "scalars"),
         *("texts", "value_types"),
@@ -130,7 +132,7 @@ EXTERNAL: dict[str, set[str]] = {
         *("runtime", "records", "record_loops", "topologies", "experiments", "kafka"),
         "testing",
     },
-    "msgspec": {"record_reader"},
+    "msgspec": {"record_reader", "actors"},
     "fastavro": {"kafka"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},

@@ -135,6 +135,12 @@ class FailureSamples:
         while len(self._newest) > _KEPT:
             del self._newest[next(iter(self._newest))]
 
+    @property
+    def raised(self) -> Failure | None:
+        """The newest failure of user code; None: there is none."""
+        newest = reversed(self._newest.values())
+        return next((failure for failure in newest if failure.cause is Cause.EXCEPTION), None)
+
     def newest(self) -> tuple[Failure, ...]:
         """These failures, the newest first, with clipped texts."""
         return tuple(_clipped(failure) for failure in reversed(self._newest.values()))
@@ -412,6 +418,9 @@ class Replays:
                 else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
+            if failure.cause is Cause.TIMEOUT and (raised := self.samples.raised) is not None:
+                advice = f"Before that: {raised}. {advice}"
+                tail = f"\n{raised.traceback.rstrip()}" if raised.traceback else ""
             often = f" {times} times, the last time" if times > 1 else ":"
             who = f"{_what(charged)} {describe(message_id)} of spout {spout!r}"
             raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
