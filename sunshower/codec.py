@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from sunshower.errors import Unserialisable, type_name, user_errors
-from sunshower.field_types import is_record
+from sunshower.record_types import is_record
 from sunshower.records import declared_class, rows_of
 from sunshower.value_types import CONTAINERS, DEPTH_MAX, TEXTS, as_plain
 

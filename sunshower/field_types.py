@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import sys
 from collections import abc
+from datetime import date, datetime
 from enum import Enum
-from types import BuiltinFunctionType, NoneType, SimpleNamespace, UnionType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -16,52 +15,47 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
     is_typeddict,
 )
 
 from sunshower.errors import RecordMismatch, type_name
+from sunshower.record_types import hints_of, is_record, record_type_of
 from sunshower.scalars import SCALARS
 
 _PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
 # Subclasses of these do not travel.
 _SINGLE: tuple[Any, ...] = (NoneType, object, Any, UnionType, Annotated, *SCALARS)
 _CODE: tuple[Any, ...] = (abc.Callable, abc.Iterator, abc.Generator, abc.Awaitable, type)
+_OF_PYDANTIC: dict[str, type[Any]] = {
+    "EmailStr": str,
+    **dict.fromkeys(("PastDate", "FutureDate"), date),
+    **dict.fromkeys(("AwareDatetime", "NaiveDatetime", "PastDatetime", "FutureDatetime"), datetime),
+}
+_LIST = (
+    "a NamedTuple, a dataclass, a TypedDict, an attrs class, a Struct of msgspec, a model of "
+    'pydantic, or plain tuples with declared fields, as in fields=("word", "count")'
+)
 _ALL = (
     "str, bytes, int, float, bool, None, Decimal, datetime, date, time, timedelta, UUID, Enums, "
-    "NamedTuples, dataclasses, and list, tuple, dict, set and frozenset of these"
+    "record types such as NamedTuples and dataclasses, and list, tuple, dict, set and frozenset of "
+    "these"
 )
 
 
-def is_record(kind: Any) -> bool:
-    """Whether it is a NamedTuple class or a dataclass."""
-    is_named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return is_named or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
-
-
 def record_fields(record_type: Any) -> tuple[str, ...]:
-    """The fields of a NamedTuple class or a dataclass.
+    """The fields of a record type.
 
-    Raises RecordMismatch for others, for a NamedTuple without fields, and for a dataclass that has
-    content besides its fields: a subclass of list, dict, Exception or another class that is not
-    written in Python.
+    Raises RecordMismatch for other classes, for a NamedTuple without fields, and for a class whose
+    records cannot be rebuilt from their fields: a subclass of list, dict, Exception or another
+    class that is not written in Python; a model with extra values or private attributes; a
+    TypedDict with keys that need not be there; a Struct that is an array in messages.
     """
-    fields = getattr(record_type, "_fields", None)
-    if isinstance(record_type, type) and issubclass(record_type, tuple) and fields is not None:
-        return with_fields(record_type, tuple(fields))
-    if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
-        for base in record_type.__mro__[:-1]:
-            if isinstance(vars(base).get("__new__"), BuiltinFunctionType):
-                raise RecordMismatch(
-                    f"{record_type.__name__} is a {base.__name__}, whose content is not in the "
-                    "fields of the dataclass, so it cannot be rebuilt from them: make the content "
-                    f"a field, and do not derive from {base.__name__}"
-                )
-        return tuple(field.name for field in dataclasses.fields(record_type))
-    raise RecordMismatch(
-        f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
-        'tuples with declared fields, as in fields=("word", "count")'
-    )
+    described = record_type_of(record_type)
+    if described is None:
+        raise RecordMismatch(f"{record_type!r} is not a record type: use {_LIST}")
+    if why := described.problem():
+        raise RecordMismatch(why)
+    return with_fields(record_type, described.fields) if described.is_tuple else described.fields
 
 
 def with_fields(record_type: type[Any], fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -75,54 +69,19 @@ def with_fields(record_type: type[Any], fields: tuple[str, ...]) -> tuple[str, .
     return fields
 
 
-def constructor_fields(record_type: type[Any]) -> dict[str, tuple[Any, bool]]:
-    """What the constructor of a record type takes, in the order of the fields, InitVars included:
-    name → its annotation, and whether it has a default."""
-    try:
-        parameters = dict(inspect.signature(record_type).parameters)
-    except (TypeError, ValueError):
-        return dict.fromkeys(record_fields(record_type), (Any, False))
-    hints = hints_of(record_type)
-    declared = getattr(record_type, "__dataclass_fields__", record_fields(record_type))
-    names = [name for name in declared if name in parameters]
-    names += [name for name in parameters if name not in names]
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters_of: dict[str, tuple[Any, bool]] = {}
-    for name in names:
-        hint, parameter = hints.get(name, Any), parameters[name]
-        if parameter.kind not in several:
-            hint = hint.type if isinstance(hint, dataclasses.InitVar) else hint
-            parameters_of[name] = hint, parameter.default is not parameter.empty
-    return parameters_of
-
-
 def check_made(record_type: Any) -> None:
     """Raise RecordMismatch for a record type whose records cannot be made of the values of all
     their fields: its constructor takes others."""
-    names = {} if record_type is tuple else constructor_fields(record_type)
-    if record_type is not tuple and names.keys() != {*record_fields(record_type)}:
+    described = record_type_of(record_type)
+    if described is None:  # plain tuples
+        return
+    expected = {described.parameters.get(name, name) for name in described.fields}
+    if described.constructor().keys() != expected:
         raise RecordMismatch(
             f"records of {record_type.__name__} are made here, and its constructor must take "
-            f"its fields and nothing else: {', '.join(record_fields(record_type))}. Leave out "
+            f"its fields and nothing else: {', '.join(described.fields)}. Leave out "
             "InitVar and field(init=False), or give field names, and make the records with .map"
         )
-
-
-def hints_of(record_type: type[Any]) -> dict[str, Any]:
-    """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here."""
-    try:
-        return get_type_hints(record_type, include_extras=True)
-    except Exception:  # an annotation is any expression
-        hints: dict[str, Any] = {}
-        for base in reversed(record_type.__mro__):
-            names = vars(sys.modules.get(base.__module__, object))
-            for name, written in inspect.get_annotations(base).items():
-                holder = SimpleNamespace(__annotations__={name: written})
-                try:
-                    hints |= get_type_hints(holder, dict(names), include_extras=True)
-                except Exception:
-                    hints[name] = Any
-        return hints
 
 
 def classes_in(annotation: Any, path: str) -> tuple[type[Any], ...]:
@@ -185,12 +144,21 @@ def _refusal(kind: Any, path: str) -> str:
     )
 
 
+def stands_for(kind: Any) -> Any:
+    """The class of the values of an annotation of pydantic, such as str for EmailStr; others as
+    they are."""
+    is_of_pydantic = getattr(kind, "__module__", "").partition(".")[0] == "pydantic"
+    return _OF_PYDANTIC.get(getattr(kind, "__name__", ""), kind) if is_of_pydantic else kind
+
+
 def _may_travel(kind: type[Any]) -> bool:
     """Whether values of a class, or of some subclass of an abstract one, arrive equal."""
+    kind = stands_for(kind)
     is_scalar_of_numpy = kind.__module__ == "numpy" and hasattr(kind, "dtype")
     is_array = hasattr(kind, "__array_finalize__")
     return (
         issubclass(kind, _PLAIN)
+        or kind in SCALARS
         or (is_scalar_of_numpy and not is_array)
         or inspect.isabstract(kind)
         or kind.__module__ == "numbers"

@@ -22,7 +22,6 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -32,9 +31,10 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, type_name, user_errors
+from sunshower.record_types import is_record, record_type_of
 from sunshower.records import DeclaredClass, DictKey, declared_class
 from sunshower.records import key_of as key_of_value
-from sunshower.scalars import as_number
+from sunshower.scalars import SCALARS, as_number
 from sunshower.value_types import CONTAINERS, LEAVES, TEXTS, without_numpy
 
 _OVERHEAD = 64  # bytes of an object, about
@@ -188,7 +188,7 @@ def _of_int(value: int) -> Any:
 def _remedy(value: Any) -> str:
     if isinstance(value, Enum):
         return "keep its value"
-    if isinstance(value, tuple) or is_dataclass(value):
+    if isinstance(value, tuple) or is_record(type(value)):
         return "keep its fields, as a tuple or in a dict"
     plain = (base for base in (dict, list, str, int, float) if isinstance(value, base))
     base = next(plain, None)
@@ -340,6 +340,64 @@ def value_of_letter(plain: Any) -> Any:
     """The value that `letter_value` has converted, also after it was read as JSON. Raises TypeError
     and ValueError if somebody has changed it."""
     return _LETTERS.decode(json.dumps(plain))
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+_TEXTS_AND_NUMBERS = LEAVES - {bytes}
+
+
+def for_json(value: Any) -> Any:
+    """What JSON can have of a value that it has no type for: the text of a scalar, the value of an
+    Enum, the fields of a record. The `default` of json.dumps. Raises TypeError for others."""
+    if type(value) in SCALARS:
+        return SCALARS[type(value)].text(value)
+    if isinstance(value, Enum):
+        return value.value
+    described = record_type_of(type(value))
+    if described is not None:
+        return described.message(value)
+    raise TypeError(f"a {type(value).__qualname__} is not for JSON")
+
+
+_encode_message = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, default=lambda value: named(for_json(value))
+).encode
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
+    type that it has no text for, ValueError for NaN."""
+    is_flat = type(value) is dict and _TEXTS_AND_NUMBERS.issuperset(map(type, value.values()))
+    return _encode_message(value if is_flat else named(value))
+
+
+def named(value: Any) -> Any:
+    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
+    itself if it has none. Within other records they stay as they are."""
+    return _named(value) if _has_named(value) else value
+
+
+def _has_named(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return isinstance(value, dict | list | tuple)  # a NamedTuple, or perhaps
+    return any(type(item) not in _TEXTS_AND_NUMBERS and _has_named(item) for item in items)
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _named(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_named, list.__iter__(value))]
+    if isinstance(value, tuple):
+        items, names = [*map(_named, tuple.__iter__(value))], getattr(value, "_fields", None)
+        return items if names is None else dict(zip(names, items, strict=True))
+    return value
 
 
 # ---- keyed states -------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Makes records of JSON, MessagePack, Avro and Protobuf; undoes `sunshower.scalars.json_text`.
+"""Makes records of JSON, MessagePack, Avro and Protobuf; undoes `sunshower.json_values.json_text`.
 
 msgspec checks and converts the values. Each record type has a Struct with the same fields; the
 constructor of the record is called with the values of the Struct. What msgspec has no type for is
-read by a hook: dates and decimals, which are texts; Enums; records within records; unions.
+read by a hook: dates and decimals, which are texts; Enums; records within records; unions. A model
+of pydantic is read by pydantic.
 
 A hook reads one value of the message, and calls msgspec for the values within it. The records that
 are tried for a union are stored until the end of the message, so that each value is read at most
@@ -33,6 +34,7 @@ from typing import (
     NotRequired,
     Required,
     Union,
+    cast,
     get_args,
     get_origin,
     is_typeddict,
@@ -41,10 +43,22 @@ from typing import (
 import msgspec
 
 from sunshower.errors import UnreadableRecord, user_errors, user_errors_suppressed
-from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
+from sunshower.field_types import record_fields, stands_for
+from sunshower.json_values import for_json
+from sunshower.record_types import (
+    AttrsClass,
+    DictClass,
+    ModelClass,
+    RecordType,
+    StructClass,
+    hints_of,
+    is_record,
+    is_required,
+    record_type_of,
+)
 from sunshower.records import member_of, record_class
-from sunshower.scalars import SCALARS, for_json, read_scalar
-from sunshower.texts import clip, describe, message_of
+from sunshower.scalars import SCALARS, read_scalar
+from sunshower.texts import clip, describe, did_you_mean, message_of
 from sunshower.value_types import DEPTH_MAX, itself
 
 Read = Callable[[Any], Any]
@@ -58,6 +72,7 @@ _BLANK = b" \t\r\n"
 _ABSENT = object()
 _PLACE = re.compile(r"(?:key` in `)?\$(?:\.(.*?))?((?:\[(?:\d+|\.\.\.)\])*)`", re.DOTALL)
 _WRONG = re.compile(r"Expected `(.+?)`(?:, got `.+`)?")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.+)`", re.DOTALL)
 _as_json = json.JSONEncoder(default=for_json).encode
 
@@ -109,6 +124,9 @@ def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[
     """A function that makes records of rows with these columns, as `text_reader` does of each: a
     third of its time. Columns that are no fields are passed over. It raises ValueError, without a
     name of the place, if some row cannot be read."""
+    if type(record_type_of(kind)) is not RecordType:  # it has rules of its own
+        read = text_reader(kind)
+        return lambda rows: [read(dict(zip(columns, row, strict=True))) for row in rows]
     readers = _Readers(of_texts=True)
     fields, build, by_name = _constructor(kind)
     order = [*columns, *(name for name in fields if name not in columns)]
@@ -137,8 +155,16 @@ def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[
 
 def _nullable(kind: type[Any]) -> set[str]:
     """The fields that may be None."""
-    fields = constructor_fields(kind)
+    fields = message_fields(kind)
     return {name for name, (hint, _) in fields.items() if {NoneType, None} & {*get_args(hint)}}
+
+
+def message_fields(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
+    """What a message of a record type has: name → annotation, and whether there is a default.
+    Raises RecordMismatch for a class that is no record type."""
+    record_fields(kind)
+    described = cast("RecordType", record_type_of(kind))
+    return {described.names.get(name, name): of for name, of in described.constructor().items()}
 
 
 def json_reader(kind: type[Any]) -> Callable[[bytes | str], Any]:
@@ -229,6 +255,8 @@ def _misfit(error: BaseException, name: str, value: Any) -> _Misfit:
     text = text if match else _reason(error)
     if missing := _MISSING.fullmatch(text):
         return _Misfit(f"{name} without {missing[1]}", place=where)
+    if unknown := _UNKNOWN.fullmatch(text):
+        return _Misfit(f"{name} has no field {unknown[1]!r}", place=where)
     if not isinstance(error, msgspec.ValidationError) or value is _ABSENT:
         return _Misfit(text, place=where)
     value = _value_at(value, field, indexes)
@@ -353,7 +381,7 @@ class _Readers:
         if isinstance(kind, NewType):
             return self.wire(kind.__supertype__)
         if kind in _WRAPPERS:
-            return self.wire(args[0])
+            return self._limited(self.wire(args[0]), annotation)
         if kind in (Union, UnionType):
             return self._union(args)
         if kind is Literal:
@@ -362,7 +390,18 @@ class _Readers:
             return self._typed_dict(kind)
         return self._class(kind, args) if isinstance(kind, type) else Any
 
+    def _limited(self, wire: Any, annotation: Any) -> Any:
+        """What msgspec reads for a type with its limits, as in Annotated[int, Meta(ge=0)]."""
+        notes = getattr(annotation, "__metadata__", ())
+        limits = [note for note in notes if isinstance(note, msgspec.Meta)]
+        if self._restores or not limits:
+            return wire
+        if wire == _FLOAT:  # msgspec has limits of one type
+            return _with_limits(int, limits) | _with_limits(float, limits)
+        return _with_limits(wire, limits)
+
     def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
+        kind = stands_for(kind)
         if kind in SCALARS:
             return _hooked(_scalar(kind))
         if issubclass(kind, Enum):
@@ -383,24 +422,28 @@ class _Readers:
     def record(self, kind: type[Any]) -> _RecordReader:
         reader = self._records.get(kind)
         if reader is None:
-            reader = self._records[kind] = _RecordReader(kind, self, restores=self._restores)
+            reads_itself = isinstance(record_type_of(kind), ModelClass) and not self._restores
+            make = _ModelReader if reads_itself else _RecordReader
+            reader = self._records[kind] = make(kind, self, restores=self._restores)
             reader.declare()
         elif not reader.is_declared:  # it contains its own type
             self._is_guarded = True
         return reader
 
-    def struct(self, fields: Mapping[str, tuple[Any, Any]]) -> Any:
-        """A Struct with these fields, name → annotation and default; they are f0, f1 and so on."""
+    def struct(self, fields: Mapping[str, tuple[Any, Any]], of: Any = None) -> Any:
+        """A Struct with these fields, name → annotation and default; they are f0, f1 and so on.
+        `of`: a Struct of the user, whose rules for other names it has."""
         specs: list[Any] = []
         for index, (annotation, default) in enumerate(fields.values()):
             more = [] if default is inspect.Parameter.empty else [_default(default)]
             specs.append((f"f{index}", self.wire(annotation), *more))
         names = {f"f{index}": name for index, name in enumerate(fields)}
-        return msgspec.defstruct("Fields", specs, rename=names, kw_only=True)
+        rules = {} if self._restores else _rules_of(of)
+        return msgspec.defstruct("Fields", specs, rename=names, kw_only=True, **rules)
 
     def _typed_dict(self, kind: Any) -> Any:
         hints = hints_of(kind)
-        required = {name for name, hint in hints.items() if _is_required(kind, name, hint)}
+        required = {name for name, hint in hints.items() if is_required(kind, name, hint)}
         struct = self.struct({name: (hint, _ABSENT) for name, hint in hints.items()})
         values_of = _getter(range(len(hints)))
 
@@ -504,7 +547,8 @@ class _RecordReader:
 
     def __init__(self, kind: type[Any], readers: _Readers, *, restores: bool) -> None:
         self._kind, self._readers, self._restores = kind, readers, restores
-        self._is_tuple = issubclass(kind, tuple)
+        self._described = cast("RecordType", record_type_of(kind))
+        self._is_tuple = self._described.is_tuple
         self.hooked = _hooked()
         self.is_declared = False
 
@@ -522,13 +566,15 @@ class _RecordReader:
             by_name = True
         else:
             fields, build, by_name = _constructor(kind)
-        self.runs_code = by_name or hasattr(kind, "__post_init__")
-        self.names = frozenset(fields)
+        is_plain = isinstance(self._described, StructClass | DictClass)
+        has_code = not is_plain and (by_name or isinstance(self._described, AttrsClass))
+        self.runs_code = has_code or hasattr(kind, "__post_init__")
+        self.names = frozenset([*fields, *self._described.marks])
         self._required = {
             name for name, (_, value) in fields.items() if value is inspect.Parameter.empty
         }
         self._order = tuple(fields)
-        self._struct = self._readers.struct(fields)
+        self._struct = self._readers.struct(fields, kind)
         self._build = _by_name(build, self._order) if by_name else build
         self._values = _getter(range(len(fields)))
         self._convert = partial(
@@ -675,7 +721,9 @@ class _RecordReader:
 
     def _check_names(self, value: dict[str, Any]) -> None:
         if unknown := value.keys() - self.names:
-            raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
+            name = min(map(str, unknown))
+            hint = did_you_mean(name, self.names)
+            raise _Misfit(f"{self._kind.__name__} has no field {name!r}{hint}")
 
     def _made(self, struct: Any) -> Any:
         try:
@@ -686,6 +734,51 @@ class _RecordReader:
     def _refused(self, error: BaseException) -> _Misfit:
         """What a constructor raises, which may be anything."""
         return _Misfit(f"{self._kind.__name__}: {_reason(error)}")
+
+
+class _ModelReader(_RecordReader):
+    """Reads the records of a model of pydantic, by its own validation."""
+
+    _described: ModelClass
+
+    def declare(self) -> None:
+        required = self._described.constructor().items()
+        self.names = frozenset(self._described.parameters.values())
+        self._required = {name for name, (_, has_default) in required if not has_default}
+        self.runs_code = self.is_declared = True
+
+    def of_json(self, data: bytes | str) -> Any:
+        value = read_json(data)
+        if type(value) is not list:
+            return self.of_object(value)
+        return [self.of_object(item, f"[{index}]") for index, item in enumerate(value)]
+
+    def struct_of_messagepack(self, data: bytes) -> Any:
+        return None
+
+    def _read(self, value: Any) -> Any:
+        if type(value) is not dict:
+            raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+        try:
+            if self._readers.of_json:
+                return self._kind.model_validate_json(msgspec.json.encode(value))
+            return self._kind.model_validate(value)
+        except user_errors() as error:
+            raise self._of_pydantic(error) from error
+
+    def _of_pydantic(self, error: BaseException) -> _Misfit:
+        """The first misfit that pydantic names."""
+        errors = getattr(error, "errors", None)
+        if type(error).__name__ != "ValidationError" or errors is None:
+            return self._refused(error)
+        misfit = errors(include_url=False, include_context=False)[0]
+        place = "".join(f"[{part}]" if type(part) is int else f".{part}" for part in misfit["loc"])
+        if misfit["type"] == "missing":
+            around, _, name = place.rpartition(".")
+            return _Misfit(f"{self._kind.__name__} without {name}", place=around)
+        if not place:
+            return _Misfit(f"{self._kind.__name__}: {misfit['msg']}")
+        return _Misfit(f"{{}}: {misfit['msg']}", misfit["input"], place=place)
 
 
 class _UnionReader:
@@ -761,10 +854,22 @@ def _plain_kind(kind: type[Any]) -> Any:
     return _FLOAT if issubclass(kind, Real) else None
 
 
-def _is_required(kind: Any, name: str, hint: Any) -> bool:
-    """Whether a TypedDict must have a key; it does not know so of annotations that are texts."""
-    origin = get_origin(hint)
-    return origin is not NotRequired and (origin is Required or name in kind.__required_keys__)
+def _with_limits(kind: Any, limits: Sequence[Any]) -> Any:
+    for limit in limits:
+        kind = Annotated[kind, limit]
+    return kind
+
+
+def _rules_of(kind: Any) -> dict[str, Any]:
+    """The rules of a Struct for names that are no fields of it."""
+    if not isinstance(record_type_of(kind), StructClass):
+        return {}
+    config = kind.__struct_config__
+    return {
+        "tag": config.tag,
+        "tag_field": config.tag_field,
+        "forbid_unknown_fields": config.forbid_unknown_fields,
+    }
 
 
 def _is_of_objects(kind: Any) -> bool:
@@ -774,7 +879,19 @@ def _is_of_objects(kind: Any) -> bool:
 def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, bool]:
     """What a constructor takes, name → annotation and default; a function of the values; whether it
     takes them by name, without those that are absent."""
-    given, empty = constructor_fields(kind), inspect.Parameter.empty
+    described = cast("RecordType", record_type_of(kind))
+    given, empty = described.constructor(), inspect.Parameter.empty
+    if isinstance(described, StructClass | DictClass):
+        in_message = {described.names.get(name, name): name for name in given}
+        has = {
+            name: (given[own][0], _ABSENT if given[own][1] else empty)
+            for name, own in in_message.items()
+        }
+
+        def build(values: Mapping[str, Any]) -> Any:
+            return kind(**{in_message[name]: value for name, value in values.items()})
+
+        return has, build, True
     try:
         parameters = dict(inspect.signature(kind).parameters)
     except (TypeError, ValueError):

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import MISSING, dataclass
-from dataclasses import fields as fields_of
+from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cached_property, lru_cache, partial
 from gc import get_referents
@@ -25,14 +24,15 @@ from types import FunctionType, MemberDescriptorType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
-from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
+from sunshower.field_types import classes_in, record_fields, with_fields
 from sunshower.record_loops import plain_keys, quicken
+from sunshower.record_types import ModelClass, StructClass, hints_of, is_record, record_type_of
+from sunshower.texts import did_you_mean
 from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES, itself
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
 
 RecordType: TypeAlias = type[Any]
-Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
 
 _NO_PROPERTY = (FunctionType, staticmethod, classmethod, type)
 _HOOKS = (
@@ -100,7 +100,8 @@ def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
 class Schema:
     """The fields of one stream's records, in order, and their class.
 
-    `type` is a NamedTuple class, a dataclass, or `tuple` for plain tuples with declared fields.
+    `type` is a record type (`sunshower.record_types`), or `tuple` for plain tuples with declared
+    fields.
     `classes` are the Enums and record types that annotations name: those of `type`, within `type`.
     """
 
@@ -110,11 +111,11 @@ class Schema:
 
     @classmethod
     def of(cls, record_type: RecordType) -> Schema:
-        """Return the schema of a NamedTuple class or a dataclass.
+        """Return the schema of a record type.
 
-        Raises RecordMismatch for others, for a class without fields, for a dataclass that cannot
-        be rebuilt (see `record_fields`), and for a field whose values cannot travel to another
-        process.
+        Raises RecordMismatch for other classes, for a class without fields, for one whose records
+        cannot be rebuilt (see `record_fields`), and for a field whose values cannot travel to
+        another process.
         """
         fields = with_fields(record_type, record_fields(record_type))
         return cls(fields, record_type, classes_in(record_type, record_type.__name__))
@@ -127,8 +128,19 @@ class Schema:
 
     @property
     def is_tuple(self) -> bool:
-        """Whether records are tuples (plain or named) rather than dataclass objects."""
+        """Whether records are tuples (plain or named) rather than other objects."""
         return issubclass(self.type, tuple)
+
+    @cached_property
+    def instances(self) -> RecordType:
+        """The class of the records: `type`, or dict for a TypedDict."""
+        known = record_type_of(self.type)
+        return self.type if known is None else known.instances
+
+    @property
+    def own_class(self) -> tuple[RecordType, ...]:
+        """The class of records within values of other records; none for tuples and dictionaries."""
+        return (self.type,) if is_record(self.type) else ()
 
     def kind(self, field: str) -> Any:
         """The annotation of a field; Any if that is not known."""
@@ -139,6 +151,7 @@ class Schema:
         if field not in self.fields:
             raise UnknownField(
                 f"{where}: there is no field {field!r}; its fields are: {', '.join(self.fields)}"
+                f"{did_you_mean(field, self.fields)}"
             )
 
     def key(self, fields: Sequence[str]) -> Callable[[Any], Any]:
@@ -149,7 +162,7 @@ class Schema:
         if known.is_custom:  # the values as they are stored, which are those that travel
             places = itemgetter(*(self.fields.index(field) for field in fields))
             return lambda record: places(known.values(record))
-        return attrgetter(*fields)
+        return itemgetter(*fields) if self.instances is dict else attrgetter(*fields)
 
     def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
         """The keys (see `key_of`) of records: of one field, or a tuple of several."""
@@ -162,7 +175,7 @@ class Schema:
     ) -> bool:
         """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record, 90
         for a dataclass without slots. `widths_fit`: plain tuples are known to have its width."""
-        if not kinds <= {self.type}:
+        if not kinds <= {self.instances}:
             return False
         if self.type is tuple:
             width = len(self.fields)
@@ -174,7 +187,7 @@ class Schema:
     def misfit(self, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit, or None when all do."""
         kind = self.type
-        if len(records) == 1 and type(records[0]) is kind and kind is not tuple:
+        if len(records) == 1 and type(records[0]) is self.instances and kind is not tuple:
             known = record_class(kind)
             if not known.is_checked:
                 return None
@@ -191,7 +204,7 @@ class Schema:
     def loss(self, record: Any) -> str:
         """Why a record that is of this type does not fit: what of it would be lost on the way to
         another process, and the remedy. Empty: it is of another type."""
-        if type(record) is not self.type:
+        if type(record) is not self.instances:
             return ""
         return problem_in(record) if self.type is tuple else record_class(self.type).problem(record)
 
@@ -216,7 +229,7 @@ class Schema:
         known = record_class(self.type)
         if known.is_plain_tuple:
             return list(chain.from_iterable(records))
-        if len(self.fields) == 1 and not known.is_tuple and not known.is_custom:
+        if len(self.fields) == 1 and not known.is_tuple and known.is_of_attributes:
             return list(map(attrgetter(self.fields[0]), records))
         return list(chain.from_iterable(map(known.values, records)))
 
@@ -235,7 +248,7 @@ class Schema:
 
     def records(self, rows: Sequence[Any]) -> Sequence[Any]:
         """Rows as records: as they are, or built if they came from another worker as sequences."""
-        return rows if not rows or type(rows[0]) is self.type else self.build(rows)
+        return rows if not rows or type(rows[0]) is self.instances else self.build(rows)
 
     def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """Rebuild records from sequences of their values, without their constructor; the inverse of
@@ -267,63 +280,6 @@ def _tuples(rows: Iterable[Sequence[Any]]) -> list[Any]:
     return list(rows) if type(rows) is zip else list(map(tuple, rows))
 
 
-class RecordParts:
-    """Reads parts of records, also of plain tuples: the inputs' schemas have their names. The part
-    None is the whole record, as field → value."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._names: dict[str | None, tuple[str, ...]] = {}  # of plain tuples, by part
-
-    def check(self, schema: Schema, parts: Iterable[Part | None]) -> None:
-        """Check that records of an input have the parts. Raises UnknownField, and RecordMismatch
-        for plain tuples that have a field at another position than those of another input, or
-        other fields if the whole record is a part. A function takes any record."""
-        for part in parts:
-            if callable(part):
-                continue
-            if part is not None:
-                schema.check_field(part, self._where)
-            if schema.type is tuple:
-                self._check_names(schema, part)
-
-    def _check_names(self, schema: Schema, part: str | None) -> None:
-        names = self._names.setdefault(part, schema.fields)
-        if part is None:
-            differs, at = names != schema.fields, ""
-        else:
-            differs = names.index(part) != schema.fields.index(part)
-            at = f", with {part!r} at different positions"
-        if differs:
-            raise RecordMismatch(
-                f"{self._where}: its inputs are plain tuples of different fields, "
-                f"({', '.join(names)}) and {schema.name}{at}; emit NamedTuples, or add a sink"
-            )
-
-    def getter(self, part: Part | None) -> Callable[[Any], Any]:
-        """A function that returns a part of a record. Call it when all inputs are checked."""
-        if part is None:
-            return self._named
-        if callable(part):
-            return part
-        get_field = attrgetter(part)
-        if part not in self._names:
-            return get_field
-        index = self._names[part].index(part)
-
-        def get(record: Any) -> Any:
-            return record[index] if type(record) is tuple else get_field(record)
-
-        return get
-
-    def _named(self, record: Any) -> Mapping[str, Any]:
-        if isinstance(record, tuple):
-            names = getattr(record, "_fields", self._names.get(None, ()))
-            return dict(zip(names, record, strict=True))
-        known = record_class(type(record))
-        return dict(zip(known.fields, known.values(record), strict=True))
-
-
 # ---- classes of records -------------------------------------------------------------------------
 
 
@@ -339,6 +295,7 @@ class RecordClass:
     def __init__(self, kind: Any) -> None:
         self.kind = kind
         self.fields = record_fields(kind)
+        self.described = cast("Any", record_type_of(kind))
         self.is_tuple = issubclass(kind, tuple)
         self.width = len(self.fields)
         self._has_dict = bool(kind.__dictoffset__)
@@ -375,7 +332,11 @@ class RecordClass:
         else:
             self.values = self._custom_values if self.is_custom else _getter(self.fields)
             self.build, self.build_all = self._compiled()
-            self._may_be_incomplete = _may_be_incomplete(kind)
+            self._may_be_incomplete = self.described.may_be_incomplete
+
+    def __reduce__(self) -> Any:
+        """By its class: a plan has it, and its functions are those of one process."""
+        return _known_class, (self.kind,)
 
     # ---- rebuilding -----------------------------------------------------------------------------
 
@@ -393,7 +354,15 @@ class RecordClass:
             return self.build_all(rows)
         if self._takes_positions:
             return [self.kind(*row) for row in rows]
-        return [self.kind(**dict(zip(self.fields, row, strict=True))) for row in rows]
+        names = [self.described.parameters.get(name, name) for name in self.fields]
+        return [self.kind(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def message(self, record: Any) -> Mapping[str, Any]:
+        """A record as JSON has it, name → value. Raises TypeError if its library refuses it."""
+        if self.is_custom:  # the values as they are stored
+            return dict(zip(self.fields, self.values(record), strict=True))
+        message: Mapping[str, Any] = self.described.message(record)
+        return message
 
     @cached_property
     def is_plain_tuple(self) -> bool:
@@ -403,7 +372,12 @@ class RecordClass:
     @cached_property
     def is_frozen(self) -> bool:
         """Whether the values of its fields cannot be replaced."""
-        return self.is_tuple or bool(self.kind.__dataclass_params__.frozen)
+        return bool(self.described.is_frozen)
+
+    @cached_property
+    def is_of_attributes(self) -> bool:
+        """Whether an attribute of the record has the value of each field."""
+        return not self.is_custom and self.described.instances is self.kind
 
     @cached_property
     def is_made_as_tuple(self) -> bool:
@@ -423,7 +397,9 @@ class RecordClass:
         """The record with these values; of fields that are absent, with their defaults. Raises
         TypeError for other names, and for a field without a default."""
         if unknown := values.keys() - {*self.fields}:
-            raise TypeError(f"{self.kind.__name__} has no field {min(unknown)!r}")
+            name = min(unknown)
+            hint = did_you_mean(name, self.fields)
+            raise TypeError(f"{self.kind.__name__} has no field {name!r}{hint}")
         if len(values) < len(self.fields):
             missing = [name for name in self.fields if name not in values]
             if needed := [name for name in missing if name not in self.defaults]:
@@ -431,31 +407,18 @@ class RecordClass:
             values = {**values, **{name: self.defaults[name]() for name in missing}}
         return self.build([values[name] for name in self.fields])
 
-    @cached_property
+    @property
     def defaults(self) -> Mapping[str, Callable[[], Any]]:
         """The fields with a default, and functions that return it."""
-        if self.is_tuple:
-            given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
-            return {name: partial(itself, value) for name, value in given.items()}
-        factories: dict[str, Callable[[], Any]] = {}
-        for field in fields_of(self.kind):
-            if field.default_factory is not MISSING:
-                factories[field.name] = field.default_factory
-            elif field.default is not MISSING:
-                factories[field.name] = partial(itself, field.default)
-        described: Mapping[str, Any] = getattr(self.kind, "__pydantic_fields__", {})
-        for name, info in described.items():  # its defaults may be those of pydantic.Field
-            factories.pop(name, None)
-            if not info.is_required():
-                factories[name] = partial(info.get_default, call_default_factory=True)
-        return factories
+        defaults: Mapping[str, Callable[[], Any]] = self.described.defaults
+        return defaults
 
     def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], list[Any]]]:
         """`build` and `build_all`, compiled as dataclasses compiles `__init__`: a loop over the
         fields takes twice as long as the constructor."""
         kind = self.kind
-        names: dict[str, Any] = {"kind": kind, "new": object.__new__, "dict_of": _dict_of}
-        steps = ["record = new(kind)"]
+        names: dict[str, Any] = {"new": _blank(kind), "dict_of": _dict_of}
+        steps = ["record = new()"]
         stores, uses_dict = list[str](), False
         by_name = kind.__setattr__ is object.__setattr__ and not self.is_custom
         for index, field in enumerate(self.fields):
@@ -576,6 +539,15 @@ class RecordClass:
         return is_usual and not (self._may_be_incomplete or self.is_custom or self._other_slots)
 
     @cached_property
+    def _is_of_dict(self) -> bool:
+        """Whether records with these names in their dictionary, and no others, have no problem."""
+        return self._has_dict and not (self._slots or self._other_slots or self.is_tuple)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.fields)
+
+    @cached_property
     def is_simple(self) -> bool:
         """Whether a record with as many attributes as fields (`width`) has no problem."""
         return self._is_countable and not self._nested
@@ -585,6 +557,8 @@ class RecordClass:
         if not self._has_own_values:
             return ""
         if self._is_countable and len(record.__dict__) == self.width:
+            return ""
+        if self._is_of_dict and _dict_of(record).keys() == self._names:
             return ""
         stored = _dict_of(record) if self._has_dict else {}
         for name in stored:
@@ -614,19 +588,10 @@ class RecordClass:
         )
 
     def _undeclared(self, name: str) -> str:
-        kind = self.kind.__name__
-        lost = f"{kind} has an attribute {name!r} that is not one of its fields, and only fields "
-        lost += "reach other processes and states. "
-        if self.is_tuple:
-            return f"{lost}Make it a field, or use a dataclass with `{name}: … = field(init=False)`"
-        if name in self.kind.__dataclass_fields__:
-            return (
-                f"{lost}It is an InitVar or ClassVar: keep it in a field of another name, declared "
-                "with field(init=False)"
-            )
-        is_decorated = "__dataclass_fields__" in vars(self.kind)
-        decorate = "" if is_decorated else f", and decorate {kind} with @dataclass"
-        return f"{lost}Declare it: `{name}: … = field(init=False)`{decorate}"
+        return (
+            f"{self.kind.__name__} has an attribute {name!r} that is not one of its fields, and "
+            f"only fields reach other processes and states. {self.described.undeclared(name)}"
+        )
 
     def _without_value(self, name: str) -> str:
         kind = self.kind.__name__
@@ -640,9 +605,56 @@ class RecordClass:
         return f"{kind} has no value of its field {name!r}: set it in __post_init__"
 
 
-# How records of a NamedTuple class or dataclass are taken apart and rebuilt. It raises
-# RecordMismatch as `record_fields` does.
-record_class: Callable[[Any], RecordClass] = lru_cache(1024)(RecordClass)
+def _known_class(kind: Any) -> RecordClass | None:
+    """The RecordClass of a class; None in an outline of a plan, where classes are empty."""
+    return None if record_type_of(kind) is None else record_class(kind)
+
+
+class _DictClass(RecordClass):
+    """How the dictionaries of a TypedDict are taken apart and rebuilt."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self.fields = record_fields(kind)
+        self.described = cast("Any", record_type_of(kind))
+        self.width = len(self.fields)
+        self.is_tuple = self.is_custom = self._has_dict = False
+        self._has_own_values = True
+        self._other_slots, self._slots, self._defaults_on_class = {}, {}, {}
+        getters = [itemgetter(name) for name in self.fields]
+        self.values = itemgetter(*self.fields) if self.width > 1 else lambda row: (getters[0](row),)
+        self.build = lambda row: dict(zip(self.fields, row, strict=True))
+        self.build_all = self.make_all
+        self._may_be_incomplete = True
+
+    def make_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return [*map(self.build, rows)]
+
+    def _are_complete(self, records: Sequence[Any]) -> bool:
+        names = self._names
+        return all(record.keys() == names for record in records)
+
+    def own_problem(self, record: Any) -> str:
+        if record.keys() == self._names:
+            return ""
+        if missing := [name for name in self.fields if name not in record]:
+            return f"a {self.kind.__name__} has no key {missing[0]!r}: give every key a value"
+        name = next(name for name in record if name not in self._names)
+        return (
+            f"a {self.kind.__name__} has a key {name!r} that it does not declare, and only "
+            f"declared keys reach other processes and states. {self.described.undeclared(name)}"
+        )
+
+
+def _record_class(kind: Any) -> RecordClass:
+    described = record_type_of(kind)
+    is_dict = described is not None and described.instances is dict
+    return _DictClass(kind) if is_dict else RecordClass(kind)
+
+
+# How records of a record type are taken apart and rebuilt. It raises RecordMismatch as
+# `record_fields` does.
+record_class: Callable[[Any], RecordClass] = lru_cache(1024)(_record_class)
 
 
 def may_hold_checked(annotation: Any) -> bool:
@@ -763,18 +775,19 @@ def declared_class(kind: type[Any]) -> DeclaredClass:
     if issubclass(kind, Enum):
         return DeclaredClass(mark, member_key(kind), member_of(kind), None)
     known = record_class(kind)
+    return DeclaredClass(mark, partial(_parts_of, known), partial(_built_of, known), known)
 
-    def parts(record: Any) -> list[Any]:
-        if why := known.own_problem(record):
-            raise Unserialisable(why)
-        return list(known.values(record))
 
-    def build(values: Any) -> Any:
-        if type(values) is not list or len(values) != known.width:
-            raise ValueError(f"a {kind.__name__} has {known.width} fields")
-        return known.build(values)
+def _parts_of(known: RecordClass, record: Any) -> list[Any]:
+    if why := known.own_problem(record):
+        raise Unserialisable(why)
+    return list(known.values(record))
 
-    return DeclaredClass(mark, parts, build, known)
+
+def _built_of(known: RecordClass, values: Any) -> Any:
+    if type(values) is not list or len(values) != known.width:
+        raise ValueError(f"a {known.kind.__name__} has {known.width} fields")
+    return known.build(values)
 
 
 # ---- copies -------------------------------------------------------------------------------------
@@ -827,8 +840,39 @@ def copied(value: T) -> T:
     return cast("T", copy)
 
 
-def _empty(kind: type[Any], items: list[Any] | None) -> Any:
-    return object.__new__(kind) if items is None else tuple.__new__(kind, items)
+def _empty(kind: Any, items: list[Any] | None) -> Any:
+    return _blank(kind)() if items is None else tuple.__new__(kind, items)
+
+
+@lru_cache(1024)
+def _blank(kind: Any) -> Callable[[], Any]:
+    """A function that makes an object of a class, whose fields are to be set, without running code
+    of the class."""
+    described = record_type_of(kind)
+    if isinstance(described, StructClass):
+        copies = [vars(base)["__copy__"] for base in kind.__mro__ if "__copy__" in vars(base)]
+        return partial(copies[-1], _struct_without_values(described))
+    if not isinstance(described, ModelClass):
+        return partial(object.__new__, kind)
+    slots = {slot: name for name, slot in _slots_of(kind) if "__pydantic_" in name}
+    fields = record_fields(kind)
+
+    def model() -> Any:
+        record = object.__new__(kind)
+        for slot, name in slots.items():
+            slot.__set__(record, {*fields} if name.endswith("fields_set__") else None)
+        return record
+
+    return model
+
+
+def _struct_without_values(described: StructClass) -> Any:
+    """A Struct whose fields are None. Its `__post_init__` does not run: that of a subclass does."""
+    kind = described.kind
+    silent = type(kind)("Silent", (kind,), {"__post_init__": lambda _: None})
+    struct = silent(**dict.fromkeys(described.fields))
+    vars(object)["__class__"].__set__(struct, kind)
+    return struct
 
 
 def _fill(record: Any, parts: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -847,13 +891,15 @@ def _member(kind: type[Any], key: Any) -> Any:
 
 @lru_cache(1024)
 def _says_how_to_pickle(kind: type[Any]) -> bool:
-    bases = [base for base in kind.__mro__ if base is not object and base is not tuple]
-    for base in bases:
+    for base in kind.__mro__:
+        if base in (object, tuple) or base.__module__.partition(".")[0] in ("pydantic", "msgspec"):
+            continue
         for name in _HOOKS:
             hook = vars(base).get(name)
             is_generated = (
                 hook is None
                 or getattr(hook, "__module__", "") == "dataclasses"
+                or "Automatically created by attrs." in (getattr(hook, "__doc__", None) or "")
                 or (name == "__getnewargs__" and "_fields" in vars(base))
             )
             if not is_generated:
@@ -895,14 +941,6 @@ def _is_set(slot: Any, record: Any) -> bool:
 
 def _is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
-
-
-def _may_be_incomplete(kind: type[Any]) -> bool:
-    """Whether the constructor may leave a field unset, which then has the value of the class."""
-    is_generated = getattr(getattr(kind.__init__, "__code__", None), "co_filename", "")[:1] == "<"
-    return not is_generated or any(
-        not field.init and field.default_factory is MISSING for field in fields_of(kind)
-    )
 
 
 def _has_type_variable(annotation: Any) -> bool:

@@ -20,15 +20,11 @@ unless they are zero.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from functools import lru_cache
-from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo, available_timezones
@@ -173,9 +169,6 @@ SCALARS: dict[type[Any], Scalar] = {
 }
 
 
-_LEAVES = frozenset({NoneType, bool, int, float, str, *SCALARS})
-
-
 def read_scalar(kind: type[Any], text: str) -> Any:
     """The value of such a text. Raises ValueError for anything else."""
     if type(text) is not str or (kind is not Decimal and len(text) > _TEXT_MAX):
@@ -186,58 +179,6 @@ def read_scalar(kind: type[Any], text: str) -> Any:
         raise ValueError(f"{text[:_TEXT_MAX]!r} is no {kind.__name__}") from None
     except (ValueError, LookupError, OSError) as error:  # a zone that is unknown
         raise ValueError(f"{text[:_TEXT_MAX]!r} is no {kind.__name__}: {error}") from None
-
-
-def for_json(value: Any) -> Any:
-    """What JSON can have of a value that it has no type for: the text of a scalar, the value of an
-    Enum, the fields of a dataclass. The `default` of json.dumps. Raises TypeError for others."""
-    if type(value) in SCALARS:
-        return SCALARS[type(value)].text(value)
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    raise TypeError(f"a {type(value).__qualname__} is not for JSON")
-
-
-_encode = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, default=lambda value: named(for_json(value))
-).encode
-
-
-def json_text(value: Any) -> str:
-    """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
-    type that it has no text for, ValueError for NaN."""
-    is_flat = type(value) is dict and _LEAVES.issuperset(map(type, value.values()))
-    return _encode(value if is_flat else named(value))
-
-
-def named(value: Any) -> Any:
-    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
-    itself if it has none. Within other records they stay as they are."""
-    return _named(value) if _has_named(value) else value
-
-
-def _has_named(value: Any) -> bool:
-    kind = type(value)
-    if kind is dict:
-        items = value.values()
-    elif kind is list or kind is tuple:
-        items = value
-    else:
-        return isinstance(value, dict | list | tuple)  # a NamedTuple, or perhaps
-    return any(type(item) not in _LEAVES and _has_named(item) for item in items)
-
-
-def _named(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _named(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [*map(_named, list.__iter__(value))]
-    if isinstance(value, tuple):
-        items, names = [*map(_named, tuple.__iter__(value))], getattr(value, "_fields", None)
-        return items if names is None else dict(zip(names, items, strict=True))
-    return value
 
 
 def as_number(value: Decimal) -> int | float | Decimal:

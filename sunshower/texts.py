@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, TextIO
 
 from sunshower.errors import user_errors
@@ -96,6 +97,18 @@ def id_text(message_id: Any, bytes_max: int = REASON_BYTES) -> str:
         case tuple() if hasattr(message_id, "txid"):
             return f"batch {message_id.txid}"
     return describe(message_id, bytes_max)
+
+
+def did_you_mean(name: Any, names: Iterable[str]) -> str:
+    """A hint for a name that is none of `names`, such as "; did you mean 'amount'?"; empty if none
+    of them is like it."""
+    known = [*names]
+    if not isinstance(name, str) or name in known:
+        return ""
+    close = get_close_matches(name, known, 1) or [
+        other for other in known if other.casefold() == name.casefold()
+    ]
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def message_of(error: BaseException) -> str:

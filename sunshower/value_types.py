@@ -16,7 +16,6 @@ build a value runs no code of users. Enums and records, which a program declares
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
@@ -26,6 +25,7 @@ from math import isnan
 from types import NoneType
 from typing import Any, NamedTuple
 
+from sunshower.record_types import record_type_of
 from sunshower.scalars import SCALARS, read_scalar
 
 
@@ -115,7 +115,8 @@ def _function_for(kind: type[Any]) -> Callable[[Any], Any]:
         return _key_of_numpy
     if (base := next((base for base in kind.__mro__ if base in _KEYS), None)) is not None:
         return _KEYS[base]
-    return _key_of_fields if dataclasses.is_dataclass(kind) else itself
+    described = record_type_of(kind)
+    return itself if described is None else partial(_key_of_fields, described.fields)
 
 
 def itself(value: Any) -> Any:
@@ -128,8 +129,8 @@ def _key_of_numpy(value: Any) -> Any:
     return value if type(plain) is type(value) else key_of(plain)
 
 
-def _key_of_fields(record: Any) -> tuple[Any, ...]:
-    return tuple(key_of(getattr(record, field.name)) for field in dataclasses.fields(record))
+def _key_of_fields(fields: tuple[str, ...], record: Any) -> tuple[Any, ...]:
+    return tuple(key_of(getattr(record, name)) for name in fields)
 
 
 def _key_of_items(value: Any) -> tuple[Any, ...]:

@@ -31,10 +31,11 @@ from importlib.machinery import (
 )
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, new_class
 from typing import Any
 
 from sunshower.errors import TopologyError
+from sunshower.record_types import StructClass, record_type_of
 from sunshower.records import member_of
 from sunshower.topologies.programs import (
     LIBRARIES,
@@ -441,6 +442,30 @@ def _extracted(path: str, content: bytes) -> str:
     return str(file)
 
 
+# ---- classes by value ---------------------------------------------------------------------------
+
+
+def struct_reduced(kind: Any) -> tuple[Any, ...] | None:
+    """How a Struct of msgspec is pickled by value: it is made with its fields. None for others, of
+    which cloudpickle makes an empty class, and then sets its attributes."""
+    described = record_type_of(kind)
+    if not isinstance(described, StructClass):
+        return None
+    return _struct_class, (kind.__name__, kind.__bases__, *described.definition())
+
+
+def _struct_class(
+    name: str,
+    bases: tuple[type, ...],
+    content: dict[str, Any],
+    factories: dict[str, Any],
+    config: dict[str, Any],
+) -> type:
+    declare = import_module("msgspec").field
+    fields = {own: declare(default_factory=factory) for own, factory in factories.items()}
+    return new_class(name, bases, config, lambda names: names.update({**content, **fields}))
+
+
 # ---- outlines ------------------------------------------------------------------------------------
 
 # What a master asks of a class besides its bases.
@@ -453,8 +478,8 @@ def outline_of(kind: type) -> Outline:
     bases = tuple(
         base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
     )
-    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
-    return bases, _names_of(kind), tuple(fields) if fields else None
+    described = record_type_of(kind)
+    return bases, _names_of(kind), (described.fields or None) if described else None
 
 
 def _names_of(kind: type) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import repeat
 from pathlib import PurePath
@@ -46,6 +46,7 @@ from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
 from sunshower.records import reduced
 from sunshower.runtime.plan import Plan
+from sunshower.topologies.describe import unsendable_part
 
 __all__ = ["CodeClasses", "outline", "pickled", "ship"]
 
@@ -73,10 +74,9 @@ class Shipped:
 
 
 def pickled(plan: Plan) -> bytes:
-    """Pickle a plan, with its program. Raises TopologyError naming a component that cannot be
-    pickled, and for a program that is too large."""
+    """Pickle a plan, with its program. Raises TopologyError for what cannot be sent."""
     modules = modules_here(plan.graph.modules)
-    _check_components(plan, modules, _Pickler)
+    check_components(plan, modules)
     pickler = _Pickler(file := io.BytesIO(), modules, declared=plan.record_types)
     pickler.dump(plan)
     program = programs.installed()
@@ -86,16 +86,17 @@ def pickled(plan: Plan) -> bytes:
     return data
 
 
-def _check_components(plan: Plan, modules: Modules, pickler: type[_Pickler]) -> None:
+def check_components(plan: Plan, modules: Modules, pickler: type[_Pickler] | None = None) -> None:
     """Raise TopologyError for a component that cannot be pickled so."""
+    send = partial((pickler or _Pickler).dumps, modules=modules, declared=plan.record_types)
     for id, component in plan.graph.components.items():
         try:
-            pickler.dumps(component, modules, declared=plan.record_types)
+            send(component)
         except Exception as error:
             raise TopologyError(
-                f"component {id!r} cannot be sent to its worker: {first_line(error)}. "
-                "Open files, sockets and locks belong into prepare() or open(), not into the "
-                "object that is declared"
+                f"component {id!r} cannot be sent to its worker: {first_line(error)}"
+                f"{unsendable_part(component, send)}. Open files, sockets and locks belong into "
+                "prepare() or open()"
             ) from error
 
 
@@ -162,7 +163,7 @@ def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
     needed = _needed(used, [*names, *(name for name in used if _is_class(name, modules))])
     errors = {name: why for name, why in errors.items() if why != _TOO_LARGE or name not in needed}
     if needed & errors.keys():
-        _check_components(plan, modules, _ByValue)
+        check_components(plan, modules, _ByValue)
     parts: tuple[list[_Set], list[_Set]] = [], []
     for name, value in values.items():
         sent = _Missing(errors[name]) if name in errors else value
@@ -360,9 +361,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _defined(self, obj: Any) -> tuple[Any, ...]:
         """A class or function by value, which its module has as soon as it exists."""
-        is_class = isinstance(obj, type)
-        reduced = internals._dynamic_class_reduce(obj) if is_class else self._dynamic(obj)
-        make, args, *others = reduced
+        dynamic = internals._dynamic_class_reduce if isinstance(obj, type) else self._dynamic
+        make, args, *others = programs.struct_reduced(obj) or dynamic(obj)
         return _define, (obj.__module__, obj.__qualname__, make, args), *others
 
     def _dynamic(self, function: FunctionType) -> tuple[Any, ...]:
@@ -384,7 +384,7 @@ class _ByValue(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type | FunctionType) and _module_of(obj, self._modules) is not None:
             if isinstance(obj, type):
-                return internals._dynamic_class_reduce(obj)
+                return programs.struct_reduced(obj) or internals._dynamic_class_reduce(obj)
             return self._dynamic_function_reduce(obj)
         return _of_extension(obj) or cloudpickle.Pickler.reducer_override(self, obj)
 

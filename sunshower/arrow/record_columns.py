@@ -7,7 +7,7 @@ and UUID. Any other annotation raises RecordMismatch at declaration, with the na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -23,7 +23,6 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 from uuid import UUID
 
@@ -32,7 +31,8 @@ from pyarrow import types
 
 from sunshower.arguments import check_all
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
-from sunshower.field_types import record_fields
+from sunshower.field_types import record_fields, stands_for
+from sunshower.record_types import hints_of, is_record, record_type_of
 from sunshower.records import Schema
 
 # ---- field kinds ---------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def kind_of(
         return _dictionaries(path, args, types, within)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _members(path, annotation, types)
-    if is_dataclass(annotation) or hasattr(annotation, "_fields"):
+    if is_record(annotation):
         return records_of(annotation, path, types, within)
     raise RecordMismatch(
         f"{path} is {_readable(annotation)}, which has no type in {types.name}; it may be "
@@ -366,7 +366,7 @@ def _bare(annotation: Any) -> tuple[Any, Digits]:
         elif len(kinds) == 1:
             (annotation,) = kinds
         else:
-            return annotation, digits
+            return stands_for(annotation), digits
 
 
 def records_of(
@@ -392,9 +392,12 @@ def records_of(
         raise RecordMismatch(
             f"{path}: to {types.name} {' and '.join(twice)} are one name; rename one"
         )
-    hints = get_type_hints(record_type, include_extras=True)
+    hints = hints_of(record_type)
     inner = (*within, record_type)
     fields = tuple(kind_of(hints.get(name), f"{path}.{name}", types, inner) for name in names)
+    described = record_type_of(record_type)
+    if types is PARQUET and described is not None:  # which `record_reader` reads, as messages
+        names = tuple(described.names.get(name, name) for name in names)
     # Nullable for Arrow: a non-null field is null where its record is. `FieldKind` checks it.
     type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
     schema = Schema.of(record_type)

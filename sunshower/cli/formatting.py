@@ -21,12 +21,14 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.errors import SunshowerError
-from sunshower.scalars import for_json
+from sunshower.json_values import for_json
 from sunshower.secret import without_secrets
 from sunshower.texts import describe, json_of, printable
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _STANDARD = re.compile(re.escape(sysconfig.get_path("stdlib")) + r"/(?!site-packages/)")
+_INSTALLED = sysconfig.get_path("purelib")
+_LINES_MAX, _FRAMES_MAX = 15, 4  # of a traceback
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
 
 
@@ -41,18 +43,28 @@ def format_error(error: SunshowerError) -> str:
 
 def user_frames(trace: str) -> list[str]:
     """Return the lines of a formatted traceback whose frames are outside of sunshower, or none if
-    they are all in Python's standard library."""
-    shown: list[str] = []
-    keeping = has_user_code = False
+    they are all in Python's standard library. Of more than 15 lines, those of the last frames of
+    the user, and of the last one of a library that they have called."""
+    frames: list[tuple[bool, list[str]]] = []  # whether it is of the user, and its lines
+    keeping, is_standard = False, True
     for line in trace.splitlines():
         if frame := _FRAME.match(line):
-            keeping = not frame["file"].startswith(_PACKAGE)
-            has_user_code |= keeping and not _STANDARD.match(frame["file"])
+            file = frame["file"]
+            if keeping := not file.startswith(_PACKAGE):
+                is_of_user = not _STANDARD.match(file) and not file.startswith(_INSTALLED)
+                is_standard &= bool(_STANDARD.match(file))
+                frames.append((is_of_user, []))
         elif not line.startswith("    "):
             keeping = False  # the exception itself, which is in the message
         if keeping:
-            shown.append(line)
-    return shown if has_user_code else []
+            frames[-1][1].append(line)
+    own = [at for at, (is_of_user, _) in enumerate(frames) if is_of_user]
+    if is_standard:
+        return []
+    if sum(len(lines) for _, lines in frames) > _LINES_MAX and own:
+        deeper = frames[own[-1] + 1 :]
+        frames = [*(frames[at] for at in own[-_FRAMES_MAX:]), *deeper[-1:]]
+    return [line for _, lines in frames for line in lines]
 
 
 def duration(seconds: float) -> str:

@@ -132,9 +132,14 @@ def describe(
     graph, _ = load_graph(target, settings, None)
     if shows_settings:
         _print_settings(target, settings or (), graph.config)
-    else:
-        text = as_text(graph, internals=internals)
-        echo(as_code(graph) if code else as_mermaid(graph) if mermaid else text)
+        return
+    text = as_text(graph, internals=internals)
+    echo(as_code(graph) if code else as_mermaid(graph) if mermaid else text)
+    from sunshower.actors.programs import modules_here
+    from sunshower.actors.shipping import check_components
+    from sunshower.runtime.plan import make_plan
+
+    check_components(make_plan(graph), modules_here(graph.modules))
 
 
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:

@@ -21,11 +21,18 @@ from typing import IO, Any, Literal, NamedTuple, NewType, get_args, get_origin
 
 from sunshower.arrow.record_columns import PARQUET, RecordColumns
 from sunshower.errors import RecordMismatch, SourceError, Unserialisable, user_errors
-from sunshower.field_types import constructor_fields, hints_of, is_record
-from sunshower.record_reader import json_reader, record_reader, rows_reader, text_reader
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.json_values import json_text
+from sunshower.record_reader import (
+    json_reader,
+    message_fields,
+    record_reader,
+    rows_reader,
+    text_reader,
+)
+from sunshower.record_types import hints_of, record_type_of
+from sunshower.records import Schema
 from sunshower.texts import clip, describe, message_of, utf8
+from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.sources import Line
 
 _BOM = b"\xef\xbb\xbf"
@@ -189,7 +196,7 @@ def csv_blocks(
 
 def _columns(name: str, header: bytes, kind: type[Any], encoding: str) -> tuple[list[str], str]:
     """The names of the columns, and the separator."""
-    fields = constructor_fields(kind)
+    fields = message_fields(kind)
     text = header.decode(encoding, "replace").strip("\r\n")
     forms = [([column.strip() for column in _split(text, mark)], mark) for mark in _DELIMITERS]
     columns, delimiter = max(forms, key=lambda form: len(fields.keys() & {*form[0]}))
@@ -556,7 +563,7 @@ class JsonLinesWriter:
     def __init__(self, schema: Schema, where: str) -> None:
         parts = RecordParts(where)
         parts.check(schema, [None])
-        for record_type in filter(is_record, schema.classes):
+        for record_type in filter(record_type_of, (schema.type, *schema.classes)):
             for field, annotation in hints_of(record_type).items():
                 _check_json(annotation, f"{where}: {record_type.__name__}.{field}")
         self._named = parts.getter(None)

@@ -17,11 +17,12 @@ from sunshower.arguments import COUNT, SECONDS, Instance, checked
 from sunshower.clock import SystemClock
 from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
-from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.json_values import json_text
+from sunshower.records import Schema
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.record_parts import Part, RecordParts
 
 # Answers of 4xx that concern each record: the login, the rights or the URL, or the load of the
 # server. So do 1xx, 3xx and 5xx.

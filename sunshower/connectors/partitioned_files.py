@@ -25,8 +25,8 @@ from zoneinfo import ZoneInfo
 
 from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import TopologyError
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.json_values import json_text
+from sunshower.records import Schema
 from sunshower.state.sqlite import sync_path
 from sunshower.texts import utf8
 from sunshower.topologies.components import Bolt, Context, Stateless
@@ -45,6 +45,7 @@ from sunshower.topologies.operators.windows.window_kinds import (
     AnyWindow,
     Window,
 )
+from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.streams import Stream
 
 _PLACE = Instance((str, os.PathLike), 'the path of a folder, such as "clicks"', False)

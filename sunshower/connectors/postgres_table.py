@@ -23,13 +23,14 @@ from sunshower.errors import (
     Unavailable,
     user_errors,
 )
-from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.json_values import json_text
+from sunshower.records import Schema
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import describe, message_of, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.record_parts import Part, RecordParts
 
 _SHOWN_BYTES = 200  # of a value, in errors
 _ROWS_MAX = 5_000  # of a transaction, which ends within ANSWER_WITHIN_S

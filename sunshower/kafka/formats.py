@@ -93,8 +93,8 @@ class Text(Format):
 
 @dataclass(frozen=True)
 class Json(Format):
-    """JSON. With a record type (NamedTuple or dataclass), objects become records by field name, and
-    an array of objects several records.
+    """JSON. With a record type (docs/TOPOLOGIES.md lists them), objects become records by field
+    name, and an array of objects several records.
 
     Unknown names are ignored; fields without a default must be present. Values become those of the
     fields' annotations (docs/TOPOLOGIES.md): `at: datetime` reads the text that KafkaBolt writes.

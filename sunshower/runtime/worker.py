@@ -343,7 +343,7 @@ class Worker:
         self._scheduler = TaskScheduler(*equipment, self._router, wake)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._reader = PacketReader(plan, worker)
-        self._closed = False
+        self._closed, self._input_s = False, 0.9 * _longest_timeout_s(plan)
         self._packed: dict[int, TaskTransfer] | None = None  # if set, this life has ended
         if event_writer is not None:
             spouts = np.array([spout.task.id for spout in self._spouts], np.int64)
@@ -354,6 +354,8 @@ class Worker:
     def welcome(self, welcome: Welcome, crash_report: CrashReport | None = None) -> None:
         """Apply the master's answer to the hello of this life; before the first step. Raises
         TopologyFailed for a message that has crashed its spout's process too often."""
+        for bolt_task in self._wired.bolts.values():
+            bolt_task.rare = bolt_task.rare._replace(input_s=self._input_s)
         for spout in self._spouts:
             committed, drawn = welcome.positions.get(spout.task.id, (0, 0))
             spout.source.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
@@ -746,3 +748,10 @@ class Worker:
 
     def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         self._loss_detector.cannot_travel(channel, bad, error)  # set after the peer links
+
+
+def _longest_timeout_s(plan: Plan) -> float:
+    """How long a tree of any spout may stay open."""
+    config = plan.graph.config
+    own = [spout.message_timeout_s or 0.0 for spout in plan.graph.spouts]
+    return max(config.message_timeout_max_s or config.message_timeout_s, *own)

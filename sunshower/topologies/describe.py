@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FunctionType
+from typing import Any
 
 from sunshower.config import Config
 from sunshower.topologies.components import DEFAULT, Stateless
@@ -16,6 +20,7 @@ from sunshower.topologies.graph import (
 )
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 from sunshower.topologies.groupings import describe as word
+from sunshower.topologies.operators.steps import line_of
 
 _SHUFFLED = (Shuffle, LocalOrShuffle, NoneGrouping)
 _WITHOUT_STATE = (Level.OPERATORS, Level.ANSWERS)  # operators group their keys themselves
@@ -118,3 +123,62 @@ def _stream(spec: StreamSpec) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', "#quot;") + '"'
+
+
+# ---- what cannot be sent ------------------------------------------------------------------------
+
+
+def unsendable_part(value: Any, send: Callable[[Any], Any]) -> str:
+    """Which part of a component cannot be sent, for an error: " (`own`, a lock, of the function f,
+    shop.py:13)"; empty if that is not known. `send` raises for what cannot be sent."""
+    path: list[tuple[str, Any]] = []
+    function = None
+    while len(path) < _DEPTH_MAX:
+        for name, part in _parts_of(value):
+            if _is_refused(part, send):
+                path.append((name, part))
+                break
+        else:
+            break
+        if isinstance(value, FunctionType):
+            function = value
+        value = path[-1][1]
+    if not path:
+        return ""
+    where = ""
+    if function is not None:
+        where = f", of the function {function.__name__}, {line_of(function)}"
+    name, part = path[-1]
+    return f" (`{name}`, a {type(part).__qualname__}{where})"
+
+
+_DEPTH_MAX = 20
+
+
+def _is_refused(part: Any, send: Callable[[Any], Any]) -> bool:
+    try:
+        send(part)
+    except Exception:  # pickle runs code of the user
+        return True
+    return False
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """The named parts of a value: what a function refers to, attributes, elements."""
+    if isinstance(value, FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it is empty
+                yield name, cell.cell_contents
+        for name in value.__code__.co_names:
+            if name in value.__globals__:
+                yield name, value.__globals__[name]
+    elif isinstance(value, partial):
+        yield from (("func", value.func), *((f"{part!r:.40}", part) for part in value.args))
+    elif isinstance(value, dict):
+        yield from ((str(name), part) for name, part in value.items())
+    elif isinstance(value, list | tuple | set):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+    else:
+        slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+        names = [*getattr(value, "__dict__", ()), *slots]
+        yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))

@@ -17,7 +17,7 @@ from typing import Any
 
 from sunshower.arguments import COUNT
 from sunshower.errors import RequestFailed, RequestRefused, TopologyError, user_errors
-from sunshower.field_types import hints_of, is_record
+from sunshower.record_types import hints_of, is_record
 from sunshower.records import Schema, record_class
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
@@ -191,7 +191,9 @@ class Requests(Spout[Any]):
         if kind is tuple and named.keys() == set(names):
             return tuple(named[name] for name in names)
         try:
-            if kind is not tuple and isinstance(value, RecordFields):
+            if kind is not tuple and (
+                isinstance(value, RecordFields) or self.schema.instances is dict
+            ):
                 return record_class(kind).build_named(named)
             if kind is not tuple:
                 return kind(**named)

@@ -18,11 +18,12 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )
 
 from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.field_types import is_record
+from sunshower.record_types import record_type_of
 from sunshower.records import ConnectedSchema, Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
@@ -131,7 +132,9 @@ def fits(annotation: Any, schema: Schema) -> bool:
     is_class = isinstance(annotation, type) and annotation is not Any
     if not is_class or getattr(annotation, "_is_protocol", False):
         return True  # Any, a type variable, a protocol: only type checkers check these
-    return issubclass(schema.type, annotation)
+    return schema.type is annotation or (
+        not is_typeddict(annotation) and issubclass(schema.type, annotation)
+    )
 
 
 def type_arguments(cls: type[Any], base: type[Any]) -> tuple[Any, ...]:
@@ -248,7 +251,7 @@ def result_record(function: Any, where: str) -> type[Any] | None:
     Raises TopologyError for annotations that cannot be read.
     """
     if isinstance(function, type):
-        return function if is_record(function) else None
+        return function if record_type_of(function) else None
     try:
         _, returns = annotations_of(function, where)
     except (TypeError, ValueError):  # a function of C
@@ -260,7 +263,7 @@ def result_record(function: Any, where: str) -> type[Any] | None:
 def _records_in(annotation: Any) -> Iterator[type[Any]]:
     for option in options_of(annotation):
         origin, args = get_origin(option), get_args(option)
-        if is_record(option):
+        if record_type_of(option):
             yield option
         elif isinstance(origin, type) and issubclass(origin, Iterable) and origin is not tuple:
             yield from _records_in(args[0])

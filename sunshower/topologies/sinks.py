@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import sys
@@ -12,10 +11,11 @@ from typing import Any
 
 from sunshower.arguments import FLAG, Instance, checked
 from sunshower.errors import TopologyError, TopologyFailed
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.json_values import json_text
+from sunshower.records import Schema, record_class
 from sunshower.texts import utf8, write
 from sunshower.topologies.components import Bolt, Context, Stateless
+from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
@@ -155,6 +155,8 @@ class Stdout(Stateless, Bolt[Any, None]):
 
 
 def _tabbed(record: Any) -> str:
-    if not isinstance(record, tuple):
-        record = [getattr(record, field.name) for field in dataclasses.fields(record)]
+    if isinstance(record, dict):
+        record = record.values()
+    elif not isinstance(record, tuple):
+        record = record_class(type(record)).values(record)
     return "\t".join(map(str, record))

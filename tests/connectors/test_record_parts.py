@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from sunshower.errors import RecordMismatch
-from sunshower.records import Part, RecordParts, Schema
+from sunshower.records import Schema
+from sunshower.topologies.record_parts import Part, RecordParts
 
 COUNTS, WEIGHTS = Schema(("word", "count")), Schema(("word", "weight"))
 

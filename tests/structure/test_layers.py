@@ -28,6 +28,7 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
+    "record_types",
     *("installed", "value_types", "json_values", "record_loops"),
 }
 
@@ -41,14 +42,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "failures": {"errors", "texts"},
     "outages": {"errors"},
     "versions": {"errors"},
+    "record_types": set(),
     "scalars": set(),
-    "value_types": {"scalars"},
-    "field_types": {"errors", "scalars"},
+    "value_types": {"record_types", "scalars"},
+    "field_types": {"errors", "record_types", "scalars"},
     "record_loops": set(),
-    "records": {"errors", "field_types", "record_loops", "value_types"},
-    "record_reader": {"errors", "field_types", "records", "scalars", "texts", "value_types"},
-    "codec": {"errors", "field_types", "records", "value_types"},
-    "json_values": {"errors", "records", "scalars", "value_types"},
+    "records": {
+        *("errors", "field_types", "record_loops", "record_types", "texts", "value_types"),
+    },
+    "record_reader": {
+        *("errors", "field_types", "json_values", "record_types", "records", "scalars"),
+        *("texts", "value_types"),
+    },
+    "codec": {"errors", "record_types", "records", "value_types"},
+    "json_values": {"errors", "record_types", "records", "scalars", "value_types"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},
@@ -125,7 +132,7 @@ EXTERNAL: dict[str, set[str]] = {
         *("runtime", "records", "record_loops", "topologies", "experiments", "kafka"),
         *("testing", "state", "connectors"),
     },
-    "msgspec": {"record_reader"},
+    "msgspec": {"record_reader", "actors"},
     "fastavro": {"kafka"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import is_dataclass, make_dataclass
+from dataclasses import make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, IntFlag, StrEnum
 from math import isnan
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 from uuid import UUID
 
+import attrs
+import msgspec
 from hypothesis import strategies as st
 
 from sunshower.connectors import Digits
 from tests.runtime.field_values import datetimes, times
+from tests.values.kinds import names_of
 
 Kind = tuple[Any, st.SearchStrategy[Any]]  # an annotation, and values of it
 
@@ -126,8 +129,24 @@ kinds |= _larger(st.sampled_from(SCALARS))
 def records(draw: st.DrawFn) -> tuple[Any, list[Any]]:
     """A record type of one field, and some records of it."""
     annotation, values = draw(kinds)
-    kind: Any = NamedTuple("Row", [("value", annotation)])
-    return kind, draw(st.lists(values.map(kind), min_size=1, max_size=4))
+    kind: Any = draw(st.sampled_from(MAKERS))(annotation)
+    rows = values.map(lambda value: kind(value=value))
+    return kind, draw(st.lists(rows, min_size=1, max_size=4))
+
+
+MAKERS: list[Callable[[Any], Any]] = [  # of a class Row with the field `value`
+    lambda annotation: NamedTuple("Row", [("value", annotation)]),
+    lambda annotation: make_dataclass("Row", [("value", annotation)]),
+    lambda annotation: attrs.make_class("Row", {"value": attrs.field(type=annotation)}),
+    lambda annotation: msgspec.defstruct("Row", [("value", annotation)]),
+    lambda annotation: TypedDict("Row", {"value": annotation}),  # type: ignore[operator]
+]
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The fields of a record that is no tuple and no dictionary; None: it is another value."""
+    names = names_of(type(value))
+    return None if names is None else {name: getattr(value, name) for name in names}
 
 
 def plain(value: Any) -> Any:
@@ -135,8 +154,8 @@ def plain(value: Any) -> Any:
     times are moments, and equal numbers are one."""
     if isinstance(value, Enum):
         return plain(value.value)
-    if is_dataclass(value):
-        return {name: plain(part) for name, part in vars(value).items()}
+    if (fields := fields_of(value)) is not None:
+        return plain(fields)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return plain(value._asdict())
     if isinstance(value, list | tuple):
@@ -156,8 +175,8 @@ def is_same(found: Any, value: Any) -> bool:
         return type(found) is float and (found == value or (isnan(found) and isnan(value)))
     if type(found) is not type(value):
         return False
-    if is_dataclass(value):
-        return is_same(vars(found), vars(value))
+    if (fields := fields_of(value)) is not None:
+        return is_same(fields_of(found), fields)
     if isinstance(value, list | tuple):
         return len(found) == len(value) and all(map(is_same, found, value))
     if isinstance(value, dict):
@@ -174,8 +193,8 @@ def may_misfit(value: Any) -> bool:
     """Whether a column may have no place for a value, or for one within it."""
     if isinstance(value, Enum):
         return may_misfit(value.value)
-    if is_dataclass(value):
-        return any(map(may_misfit, vars(value).values()))
+    if (fields := fields_of(value)) is not None:
+        return may_misfit(fields)
     if isinstance(value, list | tuple):
         return any(map(may_misfit, value))
     if isinstance(value, dict):

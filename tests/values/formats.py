@@ -26,6 +26,7 @@ from sunshower import json_values as texts
 from sunshower.codec import Codec, RowList
 from sunshower.errors import SunshowerError
 from sunshower.failures import Cause, Failure
+from sunshower.json_values import json_text
 from sunshower.records import DictKey, Schema, key_of
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.events.event_log import decode as read_log
@@ -35,7 +36,6 @@ from sunshower.runtime.tasks.bolts.dead_letters import LetterValues, dead_letter
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.runtime.transport.routing import stable_hash
-from sunshower.scalars import json_text
 from sunshower.texts import utf8
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.retry import DeadLetter

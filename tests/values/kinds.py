@@ -12,8 +12,10 @@ from enum import Enum, IntFlag
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import attrs
+import msgspec
 from hypothesis import strategies as st
-from pydantic import field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tests.runtime.field_values import hashables, values
@@ -214,10 +216,74 @@ class Shape(Generic[T]):
         effects.append("__post_init__")
 
 
+@attrs.define
+class Sold:
+    """Converts when it is made, and whenever a field is set."""
+
+    value: Any
+    _count: int = attrs.field(
+        default=1, converter=lambda number: effects.append("converter") or number + 1
+    )
+    more: list[Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        effects.append("__attrs_post_init__")
+        self.more = [self.value]
+
+
+@attrs.frozen(slots=False)
+class Kept:
+    value: Any
+
+    def __attrs_post_init__(self) -> None:
+        effects.append("__attrs_post_init__")
+
+
+class Packed(msgspec.Struct):
+    value: Any
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        effects.append("__post_init__")
+        self.count += 1
+
+
+class Locked(msgspec.Struct, frozen=True, kw_only=True, tag=True, rename="camel"):
+    value: Any
+    other_value: Any = None
+
+    def __post_init__(self) -> None:
+        effects.append("__post_init__")
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(validate_assignment=True)
+    value: Any
+    cents: int = 1
+
+    @field_validator("cents")
+    @classmethod
+    def to_cents(cls, euros: int) -> int:
+        effects.append("validator")
+        return euros * 100
+
+    @cached_property
+    def shown(self) -> str:
+        return "shown"
+
+
+class Settled(BaseModel, frozen=True):
+    value: Any
+
+    def model_post_init(self, context: Any, /) -> None:
+        effects.append("model_post_init")
+
+
 KINDS: tuple[type[Any], ...] = (
     *(Celsius, Frozen, Slotted, FrozenSlotted, Named, Helped, Child, Described, Box, Watched),
     *(Pair, Price),
 )
+OF_LIBRARIES: tuple[type[Any], ...] = (Sold, Kept, Packed, Locked, Model, Settled)
 enums = st.sampled_from([*Paint, *Mode, Mode.READ | Mode.WRITE, Mode(0), Mode(8)])
 
 
@@ -245,6 +311,33 @@ nested = st.recursive(
 )
 
 
+def of_libraries(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Records of attrs, msgspec and pydantic with such a value."""
+    return st.one_of(
+        st.builds(Sold, inner, count=st.integers(0, 9)),
+        inner.map(Kept),
+        inner.map(Packed),
+        st.builds(Locked, value=inner, other_value=inner),
+        st.builds(Model, value=inner, cents=st.integers(0, 9)),
+        st.builds(Settled, value=inner),
+    )
+
+
+of_any_library = of_libraries(st.one_of(values, hashables, enums, nested)) | made_of(
+    of_libraries(values)
+)
+
+
+def names_of(kind: Any) -> list[str] | None:
+    """The fields of a class that is no tuple; None: it is no record type."""
+    if (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
+        return [attribute.name for attribute in attributes]
+    for name in ("__dataclass_fields__", "__struct_fields__", "model_fields"):
+        if hasattr(kind, name):
+            return [*getattr(kind, name)]
+    return None
+
+
 def stored(value: Any) -> Any:
     """Everything in a value, with its type and class object, read without code of its class."""
     kind = type(value)
@@ -256,8 +349,8 @@ def stored(value: Any) -> Any:
         return kind, sorted(repr(stored(one)) for one in value)
     if isinstance(value, tuple | list):
         return kind, [stored(one) for one in kind.__mro__[-2].__iter__(value)]
-    if hasattr(kind, "__dataclass_fields__"):
-        return kind, {name: stored(read(value, name)) for name in kind.__dataclass_fields__}
+    if (names := names_of(kind)) is not None:
+        return kind, {name: stored(read(value, name)) for name in names}
     return kind, repr(value)
 
 

@@ -18,8 +18,8 @@ import msgpack
 import pytest
 
 from sunshower.errors import UnreadableRecord
+from sunshower.json_values import json_text
 from sunshower.kafka.formats import Json, MessagePack, Protobuf
-from sunshower.scalars import json_text
 from tests.kafka import sale_pb2
 from tests.kafka.test_protobuf import Sale, sale
 from tests.runtime.field_values import Access, Level, Unit

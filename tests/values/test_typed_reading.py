@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from sunshower import record_reader
 from sunshower.errors import UnreadableRecord
+from sunshower.json_values import json_text
 from sunshower.kafka.formats import Json, MessagePack
-from sunshower.scalars import json_text
 from tests.values.records_before import FILE, RECORDS
 
 Read = Callable[[Any, Any], Any]

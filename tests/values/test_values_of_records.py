@@ -38,6 +38,7 @@ from sunshower.connectors.file_formats import (
 )
 from sunshower.errors import RecordMismatch, RequestRefused, Unserialisable
 from sunshower.failures import Cause, Failure
+from sunshower.json_values import json_text
 from sunshower.record_reader import record_reader
 from sunshower.records import Schema
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -51,7 +52,6 @@ from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams
 from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.runtime.value_copies import packed, pickled_copy
-from sunshower.scalars import json_text
 from sunshower.state import RedisState, SqliteState
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -64,7 +64,21 @@ from tests.runtime.field_values import Field, exactly, hashables, simple, values
 from tests.runtime.field_values import enums as field_enums
 from tests.trident.rigs.every_store import state_in, stores
 from tests.values import annotated
-from tests.values.kinds import KINDS, Shape, effects, enums, made_of, nested, stored
+from tests.values.kinds import KINDS as KINDS_OF_PYTHON
+from tests.values.kinds import (
+    OF_LIBRARIES,
+    Shape,
+    effects,
+    enums,
+    made_of,
+    nested,
+    of_any_library,
+    of_libraries,
+    stored,
+)
+
+KINDS = (*KINDS_OF_PYTHON, *OF_LIBRARIES)
+nested |= of_any_library
 
 
 class Carrier(NamedTuple):
@@ -444,7 +458,7 @@ def in_a_table(seen: Any) -> Any:
     return seen
 
 
-@given(made_of(st.integers(0, 9)))
+@given(made_of(st.integers(0, 9)) | of_libraries(st.integers(0, 9)))
 def test_a_record_is_the_same_after_a_table(record: Any) -> None:
     before, schema = stored(record), Schema.of(type(record))
     effects.clear()

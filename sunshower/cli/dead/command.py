@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,6 +102,8 @@ Timeout = Annotated[
 # ---- tables --------------------------------------------------------------------------------------
 
 _CELL_BYTES = 80
+# Of user code: "field `amount` of Sale(…)"; of a reader: "Sale.amount: 'abc' is no int".
+_FIELD = re.compile(r"fields? `(?P<field>\w+)`|^\w+[.\w\[\]]*?\.(?P<place>\w[^:\s]*): ")
 
 Marks = Mapping[str, Mapping[str, Any]]  # letter → how its replay has ended: see `marks_of`
 
@@ -143,6 +146,18 @@ def group_table(groups: Sequence[LetterGroup], marks: Marks) -> Table:
             f"{len(group.letters):,}",
             f"{new:,}",
         )
+    return table
+
+
+def field_table(letters: Sequence[StoredLetter]) -> Table | None:
+    """How many letters are about each field, by the type of the error; None: no error names one."""
+    named = [(_FIELD.search(stored.letter.reason), stored.letter.exception) for stored in letters]
+    counts = Counter((match["field"] or match["place"], kind) for match, kind in named if match)
+    if not counts:
+        return None
+    table = new_table("field", "error", "letters", title="By field and type of the error")
+    for (field, kind), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row(field, kind, f"{count:,}")
     return table
 
 
@@ -281,6 +296,8 @@ def list_(
         Terminal().print(group_table(groups_of(letters), marks))
         return
     Terminal().print(letter_table(letters, marks, len(letters_read.letters)))
+    if (fields := field_table(letters)) is not None:
+        Terminal().print(fields)
 
 
 @dead.command(no_args_is_help=True)

@@ -11,9 +11,10 @@ from sunshower import versions
 from sunshower.arguments import COUNT, checked
 from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, StoreError, TopologyError, Unserialisable
-from sunshower.records import Part, RecordParts, Schema, key_of
+from sunshower.records import Schema, key_of
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.record_parts import Part, RecordParts
 
 _codec = Codec(exact=True)
 

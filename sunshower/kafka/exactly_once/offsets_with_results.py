@@ -21,11 +21,12 @@ from sunshower.errors import BadOffset, ConfigError, TopologyError
 from sunshower.kafka.exactly_once.deduplicate import OnceBolt
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, using
-from sunshower.records import RecordParts, Schema
+from sunshower.records import Schema
 from sunshower.secret import Secret, address
 from sunshower.state.results import Read, Results, Source, SqliteResults, topic_key
 from sunshower.state.sqlite import SqliteFile
 from sunshower.topologies.components import Context
+from sunshower.topologies.record_parts import RecordParts
 
 FIELDS = ("topic", "partition", "offset")
 Write = Callable[[Any, Sequence[Any]], None]  # called with the client's connection and records

@@ -30,9 +30,10 @@ from sunshower.kafka.producing.producer import (
     as_bytes,
     checked_settings,
 )
-from sunshower.records import Part, Schema
+from sunshower.records import Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.record_parts import Part
 from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue

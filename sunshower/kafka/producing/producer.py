@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 from sunshower.arguments import NONE, PART, AnyOf, Each, Instance
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.json_values import json_text
 from sunshower.kafka.consuming.consumer import Connection, weakly
 from sunshower.kafka.partitions.broker_metadata import SETTINGS, KafkaDirectory, as_ours, new_client
-from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.records import Schema
 from sunshower.secret import protected
 from sunshower.texts import utf8
+from sunshower.topologies.record_parts import Part, RecordParts
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as Refusal

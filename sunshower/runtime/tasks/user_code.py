@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
+    BadEmit,
     ProtocolError,
     SunshowerError,
     TopologyFailed,
@@ -21,6 +22,7 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.profiles import frame_of
+from sunshower.runtime.tasks.user_errors import about, shown_traceback
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.secret import without_secrets
 from sunshower.texts import message_of
@@ -151,19 +153,29 @@ class UserCodeCalls:
 
 
 def failure_of(
-    task: Task, error: BaseException, unavailable: Sequence[type[BaseException]] = ()
+    task: Task,
+    error: BaseException,
+    unavailable: Sequence[type[BaseException]] = (),
+    record: Any = None,
 ) -> Failure:
     """The failure of a tuple, or a batch, for an exception of user code.
 
-    `unavailable`: types that count as an outage besides those of outages.py."""
+    `unavailable`: types that count as an outage besides those of outages.py. `record`: the input;
+    None: it is not known."""
     formatted = traceback.TracebackException.from_exception(error)  # only once: the costliest part
+    reason = "".join(formatted.format_exception_only()).strip()
+    is_own = isinstance(error, BadEmit)  # which names what was emitted: no line is wrong
+    is_away = is_unavailable(error, unavailable)
+    if not is_away and (is_own or not isinstance(error, SunshowerError)):
+        what = about(error, record, task.component)
+        reason = f"{reason} ({what})" if what else reason
     return Failure(
-        Cause.UNAVAILABLE if is_unavailable(error, unavailable) else Cause.EXCEPTION,
+        Cause.UNAVAILABLE if is_away else Cause.EXCEPTION,
         task.component,
         task.index,
-        without_secrets("".join(formatted.format_exception_only()).strip()),
+        without_secrets(reason),
         type(error).__qualname__,
-        without_secrets("".join(formatted.format())),
+        "" if is_own else without_secrets(shown_traceback(formatted)),
         task.worker,
     )
 

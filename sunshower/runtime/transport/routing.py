@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
 from sunshower.record_loops import choose, take
+from sunshower.record_types import is_record
 from sunshower.records import Schema, key_of
 from sunshower.runtime.tracking.ids import I64
 from sunshower.scalars import SCALARS, as_number
@@ -102,7 +102,7 @@ def _may_be_cached(key: Any) -> bool:
     `fold`, and dataclasses as they say."""
     if isinstance(key, tuple | frozenset):
         return all(map(_may_be_cached, key))
-    return not isinstance(key, datetime) and not is_dataclass(key)
+    return not isinstance(key, datetime) and not is_record(type(key))
 
 
 class KeyTable(dict[Any, int]):

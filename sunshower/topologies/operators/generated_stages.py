@@ -24,8 +24,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import PurePath
-from types import CodeType
 from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -44,6 +42,7 @@ from sunshower.topologies.operators.steps import (
     RowOperator,
     TakeBranch,
     check_rows,
+    line_of,
 )
 
 Expand: TypeAlias = Callable[[Any], Iterable[Any]]  # of a record: the rows that steps make of it
@@ -130,14 +129,16 @@ class _Source:
     def parts(self, step: RowOperator, row: str) -> tuple[list[_Part], str]:
         """The parts of a step that reads `row`, and a comment that says which step it is."""
         word, write = _STEPS.get(type(step), (type(step).__name__, _expand))
-        return write(step, row, self.name), f"  # {word}{_place(step)}"
+        place = line_of(getattr(step, "function", None))
+        comment = repr(f"  # {word}: {place}" if place else f"  # {word}")[1:-1]
+        return write(step, row, self.name), comment
 
     def check(self, step: RowOperator, row: str) -> str:
         """A line that raises BadEmit for a row of another type or width than those of the step;
         empty if no user code has made the row."""
         if step.makes is None:
             return ""
-        kind, width = self.name(step.makes.type, "type"), len(step.makes.fields)
+        kind, width = self.name(step.makes.instances, "type"), len(step.makes.fields)
         other = f" or len({row}) != {width}" if step.makes.type is tuple else ""
         return f"if type({row}) is not {kind}{other}: {self.check_all(step, f'[{row}]')}"
 
@@ -158,14 +159,6 @@ class _Source:
 
 
 _compiled = lru_cache(maxsize=1024)(partial(compile, mode="exec"))
-
-
-def _place(step: RowOperator) -> str:
-    """The file and the line of a step's function, if it has them, for a comment."""
-    code = getattr(getattr(step, "function", None), "__code__", None)
-    if not isinstance(code, CodeType):
-        return ""
-    return repr(f": {PurePath(code.co_filename).name}:{code.co_firstlineno}")[1:-1]
 
 
 # ---- a record ------------------------------------------------------------------------------------
@@ -266,7 +259,7 @@ def _one_by_one(steps: Sequence[RowOperator], *, are_last: bool) -> Expand:
 
 def _expanded(step: RowOperator, rows: Iterable[Any], *, checks: bool) -> Iterator[Any]:
     schema = step.makes if checks else None
-    kind, width = (None, None) if schema is None else (schema.type, len(schema.fields))
+    kind, width = (None, None) if schema is None else (schema.instances, len(schema.fields))
     for row in rows:
         for record in step.expand(row):
             if schema is not None and (

@@ -93,12 +93,6 @@ def check_reader(function: Any, reads: Schema, where: str) -> None:
     """Raise TopologyError unless it is a function of one record; RecordMismatch, unless of a record
     of `reads`."""
     (first, *_), _ = _one_record(function, where)
-    try:
-        signature(function).bind(object())
-    except ValueError:  # a builtin without a readable signature
-        pass
-    except TypeError:
-        raise TopologyError(f"{where}: {name_of(function)} must take exactly one record") from None
     _check_reads(first, reads, where)
 
 
@@ -388,9 +382,16 @@ def _one_record(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
         parameters, returns = annotations_of(function, where)
     except (TypeError, ValueError):  # a builtin without a readable signature
         return (Any,), Any
-    if not parameters:
-        raise TopologyError(f"{where}: {name_of(function)} must take exactly one record")
-    return parameters, returns
+    try:
+        signature(function).bind(object())
+    except ValueError:  # a builtin without a readable signature
+        pass
+    except TypeError:
+        raise TopologyError(
+            f"{where}: {name_of(function)} must take exactly one record, and it takes "
+            f"{signature(function)}"
+        ) from None
+    return parameters or (Any,), returns
 
 
 def _check_reads(reads: Any, schema: Schema, where: str) -> None:

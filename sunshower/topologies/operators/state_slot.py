@@ -15,7 +15,6 @@ one. `BatchSlot` (sunshower/trident/stages/persisting.py) writes under the numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.errors import (
@@ -26,6 +25,7 @@ from sunshower.errors import (
     TopologyError,
 )
 from sunshower.json_values import StoredValues, as_fields
+from sunshower.records import copied
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.key_states import numbers_of
 from sunshower.topologies.operators.port import Attempt
@@ -147,7 +147,7 @@ class StateDraft:
         if key not in written and key not in found:
             self.fetch([key])
         value = written[key] if key in written else found[key]
-        return deepcopy(value) if self._copies else value
+        return copied(value) if self._copies else value
 
     def view(self, keys: Sequence[Key]) -> list[Any]:
         """The values of keys. Do not change them."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
+from pathlib import PurePath
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
@@ -300,9 +302,22 @@ def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
     row, name = rows[wrong], getattr(code, "__name__", type(code).__name__)
     if isinstance(row, OnStream):
         raise BadEmit(f"{name} made {row!r}; a stream of batches has no other streams beside it")
+    if row is None:
+        raise BadEmit(
+            f"{name} ({line_of(code)}) returned None; its stream carries {schema.name}. Is there a "
+            "`return` missing? To leave records out, use .filter or .flat_map"
+        )
     if why := schema.loss(row):
         raise BadEmit(f"{name} made {describe(row, 200)}: {why}")
     raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
+
+
+def line_of(function: Any) -> str:
+    """The file and the line of a function, such as "shop.py:3"; empty if it has none."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def keys_of(schema: Schema, fields: Sequence[str], rows: Iterable[Any]) -> Iterable[Any]:

@@ -69,8 +69,7 @@ INSTEAD_OF_JOIN = (
 
 def update_schema(schema: Schema) -> Schema:
     """The updates of records of `schema`."""
-    own = () if schema.type is tuple else (schema.type,)
-    return Schema(UPDATE, tuple, tuple(dict.fromkeys((*schema.classes, *own))))
+    return Schema(UPDATE, tuple, tuple(dict.fromkeys((*schema.classes, *schema.own_class))))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, getcontext
 from enum import Enum
@@ -21,6 +20,7 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.errors import BadEmit, type_name
+from sunshower.record_types import record_type_of
 from sunshower.records import DictKey, key_of
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def tie_of(value: Any) -> Any:
         return (len(_NUMBERS), "", sorted(map(tie_of, value)))
     if isinstance(value, list | tuple):
         return (len(_NUMBERS), "", [*map(tie_of, value)])
-    if is_dataclass(value):
-        return (len(_NUMBERS), "", [tie_of(getattr(value, one.name)) for one in fields(value)])
+    if (described := record_type_of(kind)) is not None:
+        return (len(_NUMBERS), "", [tie_of(getattr(value, name)) for name in described.fields])
     return (len(_NUMBERS), repr(value))
 
 

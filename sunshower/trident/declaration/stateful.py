@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.arguments import FLAG, Instance
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.field_types import classes_in, hints_of
+from sunshower.field_types import classes_in
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Operator
@@ -162,9 +162,8 @@ def new_state(
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
-    hints = hints_of(schema.type)
     for name in by:
-        for kind in classes_in(hints.get(name, Any), name):
+        for kind in classes_in(schema.kind(name), name):
             if issubclass(kind, Enum) and not issubclass(kind, str | int | float):
                 raise RecordMismatch(
                     f"{where}: field {name!r} is the Enum {kind.__name__}, which a state cannot "

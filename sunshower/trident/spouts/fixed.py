@@ -6,11 +6,13 @@ Storm: org.apache.storm.trident.testing.FixedBatchSpout, FeederBatchSpout
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import chain
 from typing import Any
 
 from sunshower.arguments import COUNT, Each, Instance, checked
 from sunshower.errors import ConfigError, TopologyError
+from sunshower.records import copied
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
@@ -57,6 +59,11 @@ class FixedBatchSpout:
         self.size = size
         self.cycle = cycle
         self.emits = type or fields
+
+    def __deepcopy__(self, memo: Any) -> FixedBatchSpout:
+        spout = copy(self)
+        spout.rows = copied(self.rows)
+        return spout
 
     def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _FixedCoordinator(self)

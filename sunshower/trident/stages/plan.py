@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
@@ -253,7 +253,7 @@ class ByFields(Sharing):
         table = KeyTable(targets)
         self._find_all = table.find_all
         places = [self.schema.fields.index(name) for name in self.fields]
-        self._of_tuple, self._of_object = itemgetter(*places), attrgetter(*self.fields)
+        self._of_tuple, self._of_object = itemgetter(*places), self.schema.key(self.fields)
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
         if self._targets == 1 or not rows:

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from sunshower import versions
 from sunshower.clock import SystemClock
 from sunshower.errors import ConfigError, StateMismatch, WrongVersion, user_errors
-from sunshower.field_types import is_record
 from sunshower.json_values import key_of as key_of_text
 from sunshower.json_values import text_of, text_of_key, values_of
+from sunshower.record_types import is_record
 from sunshower.records import key_of
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state.backing import Mark

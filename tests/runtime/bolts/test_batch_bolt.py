@@ -117,7 +117,7 @@ def test_exception_fails_every_row_of_the_table_and_sends_none() -> None:
     here.bolt("bolt").process(here.batch("words", words(2)))
     reports = here.reports()
     assert [why.reason for slot in range(2) for why in reports.fails[ROOT + slot]] == [
-        "ValueError: no columns today"
+        "ValueError: no columns today (step `broken`)"
     ] * 2
     assert here.bolt("bolt").stats().counts.failed == 2
 

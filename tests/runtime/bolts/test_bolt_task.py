@@ -86,7 +86,7 @@ def test_failure_names_component_task_exception_and_line() -> None:
     here.bolt("bolt").process(here.batch("words", words("!")))
     (failure,) = here.reports().fails[ROOT]
     assert (failure.cause, failure.component, failure.task) == (Cause.EXCEPTION, "bolt", 0)
-    assert failure.reason == "ValueError: no !"
+    assert failure.reason == "ValueError: no ! (step `letters`, field `word` of Word(word='!'))"
     assert "in letters" in failure.traceback
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -127,6 +128,28 @@ def test_a_bolt_may_end_the_topology() -> None:
     errors, _ = input_errors(proven=True)
     with pytest.raises(TopologyFailed, match="enough"):
         judge(errors, BROKEN, 1, TopologyFailed("enough"))
+
+
+def test_an_operation_of_the_code_that_fails_is_never_in_doubt() -> None:
+    errors, supervision = input_errors(proven=True)
+    for number in range(100):
+        with pytest.raises(TypeError) as raised:
+            _ = number + "1"  # type: ignore[operator]
+        assert judge(errors, BROKEN, number, raised.value).is_charged
+    assert supervision.wait is None
+
+
+def test_an_error_of_a_library_and_a_raise_may_be_in_doubt() -> None:
+    def refuse() -> None:
+        raise ValueError("the server is starting")
+
+    for call in (refuse, lambda: json.loads("<html>")):
+        errors, supervision = input_errors(proven=True)
+        for number in range(10):
+            with pytest.raises(ValueError, match=r"server|Expecting") as raised:
+                call()
+            judge(errors, BROKEN, number, raised.value)
+        assert supervision.wait is WaitKind.DOUBT
 
 
 # ---- doubt -------------------------------------------------------------------------------------

@@ -200,11 +200,8 @@ def test_an_exception_in_a_later_piece_fails_the_tree_of_the_pieces_sent_before(
     assert not here.sent("next"), "nothing of the piece that raised"
     reported = here.reports()
     ((root, (failure,)),) = reported.fails.items()
-    assert (root, failure.cause, failure.reason) == (
-        ROOT,
-        Cause.EXCEPTION,
-        "ValueError: at the end",
-    )
+    assert (root, failure.cause) == (ROOT, Cause.EXCEPTION)
+    assert failure.reason.startswith("ValueError: at the end (step `")
     assert not reported.acks
     counts = bolt.stats().counts
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)

@@ -170,8 +170,20 @@ class AutomaticBoltTask(BoltTask):
             piece.outputs.clear()
         if len(piece.outputs) >= most:
             piece.rest = current.rest
+        current.outputs += len(piece.outputs)
+        if piece.rest is not None and self.clock.now() - current.begun_s >= self.rare.input_s:
+            piece.failures[0] = self._judge(0, self._endless(current), current.input.records)
+            piece.outputs.clear()
         piece.ends.append(len(piece.outputs))
-        self._finish(current.input, piece, 1, current.made)
+        self._finish(current.input, piece, 1, current)
+
+    def _endless(self, current: Unfinished) -> BadEmit:
+        """The error of an input whose generator does not end before its tree times out."""
+        return BadEmit(
+            f"it has yielded {current.outputs:,} records of one input in {self.rare.input_s:.0f} "
+            "s, and does not end: does it yield for ever, as in `while True`? If not, raise "
+            "message_timeout_s, or emit fewer records of an input"
+        )
 
     def tick(self) -> None:
         outputs = self._made_by_tick()
@@ -180,12 +192,12 @@ class AutomaticBoltTask(BoltTask):
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _finish(
-        self, batch: Batch, produced: BatchOutputs, begun: int, before: U64 | None = None
+        self, batch: Batch, produced: BatchOutputs, begun: int, current: Unfinished | None = None
     ) -> Batch | None:
         """Send the outputs of the first `begun` inputs of a batch, and settle these, except an
         unfinished one. Returns the other inputs.
 
-        `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
+        `current`: what was made before, if the batch is one continued input.
         """
         whole, not_begun = batch.is_indivisible, None
         outputs, failures = produced.outputs, produced.failures
@@ -205,11 +217,14 @@ class AutomaticBoltTask(BoltTask):
         xors: U64 | None = batch.nothing_made()
         if len(failures) < len(batch) and (produced.outputs or self._has_operators):
             xors = self._send(produced.outputs, produced.ends, batch, OnStream in kinds, failures)
-        if before is not None and xors is not None:
-            xors ^= before
+        if current is not None and current.made is not None and xors is not None:
+            xors ^= current.made
         last = begun - 1
         if produced.rest is not None and last not in failures:
-            unfinished = Unfinished(batch.only(last), produced.rest, _last(xors))
+            so_far = (self.clock.now(), len(outputs))
+            if current is not None:
+                so_far = (current.begun_s, current.outputs)
+            unfinished = Unfinished(batch.only(last), produced.rest, _last(xors), *so_far)
             self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
@@ -238,7 +253,7 @@ class AutomaticBoltTask(BoltTask):
         batch_outputs = BatchOutputs()
         rows_in = records if type(records) is list else list(records)
         outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
-        kind, width = (object, 0) if schema is None else (schema.type, len(schema.fields))
+        kind, width = (object, 0) if schema is None else (schema.instances, len(schema.fields))
         batch_outputs.fit = True
         while True:
             fit, batch_outputs.rest, error = expand(call, rows_in, most, kind, width, outputs, ends)
@@ -348,7 +363,7 @@ class AutomaticBoltTask(BoltTask):
         Returns the types of the outputs."""
         outputs = produced.outputs
         if produced.fit and self._schema is not None:
-            kinds = {self._schema.type}
+            kinds = {self._schema.instances}
         else:
             kinds = set(map(type, outputs))
         if not outputs or self._fit(outputs, kinds, produced.fit):

@@ -33,6 +33,7 @@ from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, failure_of, guard, no_way
+from sunshower.runtime.tasks.user_errors import is_of_code
 from sunshower.runtime.tracking.batch import Anchors, Batch, join
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
@@ -123,7 +124,7 @@ class InputErrors:
         if isinstance(error, SunshowerError) or not care.proven or care.others_succeed:
             return failure
         self._note_different(record)
-        sure = len(self._different) >= _DOUBT_INPUTS
+        sure = len(self._different) >= _DOUBT_INPUTS and not is_of_code(error)
         if sure or care.others_doubt or self._is_after_outage():
             self._pause(WaitKind.DOUBT, failure, sure=sure)
             return replace(failure, in_doubt=True)
@@ -455,9 +456,10 @@ class BoltTask(Supervised):
         sent = (self.output_streams.emitted, self.output_streams.transferred)
         return (*sent, self._executed.total, self._acked, self._failed, *self.supervision.pulse)
 
-    def failure(self, error: BaseException) -> Failure:
-        """The failure for an exception of user code, with component, task and worker."""
-        return failure_of(self.task, error, self.supervision.unavailable)
+    def failure(self, error: BaseException, record: Any = None) -> Failure:
+        """The failure for an exception of user code, with component, task and worker. `record`: the
+        input; None: it is not known."""
+        return failure_of(self.task, error, self.supervision.unavailable, record)
 
     @property
     def _tried(self) -> Failure:
@@ -493,7 +495,8 @@ class BoltTask(Supervised):
         if self._first + index > self._next_failure:
             self.errors.succeed()
         self._next_failure = self._first + index + 1
-        return self.errors.judge(self.failure(error), _record_at(records, index), error)
+        record = _record_at(records, index)
+        return self.errors.judge(self.failure(error, record), record, error)
 
     def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:
         """The failure of each input of a batch that failed as a whole, by index."""
@@ -504,7 +507,7 @@ class BoltTask(Supervised):
 
     def _judge_records(self, error: BaseException, records: Sequence[Any]) -> Failure:
         """The failure of inputs that failed together; the first few are judged."""
-        judged = failure = self.failure(error)
+        judged = failure = self.failure(error, records[0] if len(records) == 1 else None)
         for record in records[:_JUDGED_MAX]:
             judged = self.errors.judge(failure, record, error)
         return judged

@@ -12,11 +12,10 @@ from typing import Any, get_args
 from sunshower.codec import Codec
 from sunshower.errors import BadEmit, Unserialisable, user_errors
 from sunshower.failures import Failure
-from sunshower.field_types import hints_of, is_record
-from sunshower.json_values import StoredValues, letter_value, value_of_letter
+from sunshower.json_values import StoredValues, for_json, letter_value, named, value_of_letter
 from sunshower.record_reader import field_readers
+from sunshower.record_types import hints_of, is_record
 from sunshower.records import Schema, record_class
-from sunshower.scalars import for_json, named
 from sunshower.texts import carried, describe, size_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DeadLetter, fitted
@@ -28,8 +27,9 @@ _LINE_MAX = 120  # characters of a message id or a reason in one line
 # ---- letter values -------------------------------------------------------------------------------
 # Writes the values of a record into a dead letter, as JSON that people read, and reads them back.
 #
-# A value is in the letter as `sunshower.scalars.for_json` has it, if reading it by the annotation
-# of its field restores it. Others have marks, and the letter names their fields in `marked`:
+# A value is in the letter as `sunshower.json_values.for_json` has it, if reading it by the
+# annotation of its field restores it. Others have marks, and the letter names their fields in
+# `marked`:
 #
 #     (1, 2)             {"()": [1, 2]}
 #     {1: "a"}           {"(dict)": [[1, "a"]]}

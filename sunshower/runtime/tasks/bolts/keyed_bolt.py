@@ -65,7 +65,8 @@ class KeyedBolt(Bolt[Any, Any]):
         outputs = self.bolt.process(record)
         if outputs is not None:
             check_returned(outputs, self.schema)
-            kind = None if self.schema is None or self.schema.type is tuple else self.schema.type
+            kind = None if self.schema is None else self.schema.instances
+            kind = None if kind is tuple else kind
             for output in outputs:
                 if type(output) is not kind:
                     self.check(output)

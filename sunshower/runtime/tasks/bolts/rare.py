@@ -115,6 +115,8 @@ class Unfinished:
     input: Batch
     rest: Iterator[Any]
     made: U64 | None  # XOR of the edges made so far, shape (1,); None: untracked
+    begun_s: float  # when its first outputs were made
+    outputs: int  # made so far
 
 
 class Rare(NamedTuple):
@@ -126,6 +128,7 @@ class Rare(NamedTuple):
     note: Note | None = None  # called with the roots of each record before its execution
     note_until_s: float = inf
     checks_mutation: bool = False
+    input_s: float = inf  # an input whose generator has not ended after so long fails
 
 
 ORDINARY = Rare()

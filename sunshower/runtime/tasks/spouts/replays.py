@@ -149,6 +149,12 @@ class FailureGroups:
         while len(self._groups) > _KEPT:
             del self._groups[next(iter(self._groups))]
 
+    @property
+    def raised(self) -> Failure | None:
+        """The newest failure of user code; None: there is none."""
+        failures = (group.failure for group in reversed(self._groups.values()))
+        return next((failure for failure in failures if failure.cause is Cause.EXCEPTION), None)
+
     def newest(self, now_s: float) -> tuple[FailureGroup, ...]:
         """The groups, the newest first, with clipped texts."""
         return tuple(_clipped(group.at(now_s)) for group in reversed(self._groups.values()))
@@ -447,6 +453,9 @@ class Replays:
                 else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
+            if failure.cause is Cause.TIMEOUT and (raised := self.groups.raised) is not None:
+                advice = f"Before that: {raised}. {advice}"
+                tail = f"\n{raised.traceback.rstrip()}" if raised.traceback else ""
             often = f" {times} times, the last time" if times > 1 else ":"
             who = f"{_what(charged)} {describe(message_id)} of spout {spout!r}"
             raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")

@@ -138,7 +138,8 @@ def declared_connection(
     times = _times_of(inputs, settings, where)
     keys = [f"key-{place}" for place in range(len(by))]
     schemas = tuple(stream.schema for stream, _ in inputs)
-    classes = dict.fromkeys(kind for schema in schemas for kind in (schema.type, *schema.classes))
+    kinds = [kind for schema in schemas for kind in (*schema.own_class, *schema.classes)]
+    classes = dict.fromkeys(kinds)
     rows = ConnectedSchema((*keys, _TIME, _RECORD), tuple, tuple(classes), schemas)
     given: Any = {**settings, **({"event_time": _TIME} if times else {})}
     operator = keyed_process(

@@ -110,7 +110,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
             yield from self.call_lent(key, lent, self.function, give, *self.when(key, row))
             return
         state = self.state_of(key, row)
-        kind, width = self.schema.type, len(self.schema.fields)
+        kind, width = self.schema.instances, len(self.schema.fields)
         for output in self.function(record, state) or ():
             if type(output) is not kind or (kind is tuple and len(output) != width):
                 check_rows([output], self.schema, self.function)
@@ -156,7 +156,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.tell_timers(key, state, fired)
         try:
             for record in function(give(), state) or ():
-                if type(record) is not self.schema.type or self.schema.type is tuple:
+                if type(record) is not self.schema.instances or self.schema.type is tuple:
                     check_rows([record], self.schema, function)
                 outputs += 1
                 is_apart = is_apart and self._outside.has(record)

@@ -31,7 +31,7 @@ from types import (
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from sunshower.errors import StateMismatch
-from sunshower.field_types import hints_of
+from sunshower.record_types import hints_of, is_record
 from sunshower.records import record_class
 from sunshower.scalars import SCALARS
 from sunshower.texts import describe
@@ -112,7 +112,7 @@ def may_be_long(annotation: Any) -> bool:
         return False
     if get_origin(annotation) in (Union, UnionType):
         return any(map(may_be_long, get_args(annotation)))
-    if not is_dataclass(annotation) and not hasattr(annotation, "_fields"):
+    if not is_record(annotation):
         return True
     fields = hints_of(annotation).values()
     return annotation in fields or any(map(may_be_long, fields))
@@ -193,7 +193,7 @@ def _has_elements(part: Any) -> bool:
 
 def _parts(value: Any) -> list[Any]:
     """The value, or those in its fields."""
-    if is_dataclass(value) or hasattr(value, "_fields"):
+    if is_record(type(value)):
         return [*record_class(type(value)).values(value)]
     return [value]
 
@@ -210,7 +210,7 @@ class Outside:
         kind = type(record)
         if isinstance(record, tuple):
             return _LEAVES.issuperset(map(type, record))
-        is_plain = kind not in self._classes and is_dataclass(kind)
+        is_plain = kind not in self._classes and is_record(kind)
         return is_plain and _LEAVES.issuperset(map(type, record_class(kind).values(record)))
 
     def giver(self, record: Any) -> Callable[[], Any] | None:
@@ -218,7 +218,7 @@ class Outside:
         cannot change; None: it may have a part in common with other records."""
         if isinstance(record, tuple):
             return (lambda: record) if _LEAVES.issuperset(map(type, record)) else None
-        if not is_dataclass(kind := type(record)):
+        if not is_record(kind := type(record)):
             return None
         known = record_class(kind)
         values = [*known.values(record)]

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
+from sunshower.texts import did_you_mean
 from sunshower.topologies.graph import Component, StreamSpec, Subscription, upstream
 from sunshower.topologies.groupings import All
 from sunshower.topologies.operators.aggregating import Combine
@@ -435,7 +436,8 @@ def _check_field(rows: str, schema: Schema, field: TimeField, where: str, remedy
     problem, hint = "", "Read records with that field (a format can do it)"
     kind = _annotation(schema, field.name)
     if field.name not in schema.fields:
-        problem = f"does not have; its fields are: {', '.join(schema.fields)}"
+        meant = did_you_mean(field.name, schema.fields)
+        problem = f"does not have; its fields are: {', '.join(schema.fields)}{meant}"
     elif _is_no_time(kind):
         problem = f"has as {name_of(kind)}, which is no time; a number, a datetime and a date are"
     if problem:

@@ -1,0 +1,452 @@
+"""The record types: which classes they are, and what they say of their fields and constructors.
+
+A record type is a NamedTuple, a dataclass, an attrs class, a Struct of msgspec, a model of pydantic
+or a TypedDict. Their libraries are recognised by the attributes that they give to a class, and are
+not imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from functools import cached_property, lru_cache, partial
+from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
+from typing import Any, NotRequired, Required, get_origin, get_type_hints, is_typeddict
+
+Default = Callable[[], Any]  # returns the default of a field
+
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordType:
+    """What a NamedTuple class or a dataclass says of its fields; and the base of the others."""
+
+    kind: Any
+
+    def __reduce__(self) -> Any:
+        return record_type_of, (self.kind,)
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        if self.is_tuple:
+            return tuple(self.kind._fields)
+        return tuple(field.name for field in dataclasses.fields(self.kind))
+
+    @cached_property
+    def is_tuple(self) -> bool:
+        return issubclass(self.kind, tuple)
+
+    @property
+    def instances(self) -> type[Any]:
+        """The class of the records."""
+        kind: type[Any] = self.kind
+        return kind
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        """Whether the values of the fields cannot be replaced."""
+        return self.is_tuple or bool(self.kind.__dataclass_params__.frozen)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, str]:
+        """Field → the name that the constructor has for it."""
+        return {name: name for name in self.fields}
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Field → its name in messages."""
+        return self.parameters
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        """What messages have besides the fields, name → value."""
+        return {}
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Default]:
+        """The fields that have a default."""
+        if self.is_tuple:
+            given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
+            return {name: partial(_itself, value) for name, value in given.items()}
+        factories: dict[str, Default] = {}
+        for field in dataclasses.fields(self.kind):
+            if field.default_factory is not MISSING:
+                factories[field.name] = field.default_factory
+            elif field.default is not MISSING:
+                factories[field.name] = partial(_itself, field.default)
+        described: Mapping[str, Any] = getattr(self.kind, "__pydantic_fields__", {})
+        for name in described:  # its default may be that of pydantic.Field
+            factories.pop(name, None)
+        return {**factories, **_defaults_of_pydantic(described)}
+
+    @cached_property
+    def may_be_incomplete(self) -> bool:
+        """Whether the constructor may leave a field without a value."""
+        return not _is_generated(self.kind.__init__) or any(
+            not field.init and field.default_factory is MISSING
+            for field in dataclasses.fields(self.kind)
+        )
+
+    def hint(self, name: str, hints: Mapping[str, Any]) -> Any:
+        """The annotation of a parameter of the constructor."""
+        hint = hints.get(name, Any)
+        return hint.type if isinstance(hint, dataclasses.InitVar) else hint
+
+    def constructor(self) -> dict[str, tuple[Any, bool]]:
+        """What the constructor takes, in the order of the fields, InitVars included: name → its
+        annotation, and whether it has a default."""
+        try:
+            taken = dict(inspect.signature(self.kind).parameters)
+        except (TypeError, ValueError):
+            return dict.fromkeys(self.fields, (Any, False))
+        hints = hints_of(self.kind)
+        declared: Iterable[str] = getattr(self.kind, "__dataclass_fields__", self.fields)
+        declared = [self.parameters.get(name, name) for name in declared]
+        names = [name for name in declared if name in taken]
+        names += [name for name in taken if name not in names]
+        return {
+            name: (self.hint(name, hints), taken[name].default is not inspect.Parameter.empty)
+            for name in names
+            if taken[name].kind not in _SEVERAL
+        }
+
+    def problem(self) -> str:
+        """Why records cannot be rebuilt from their fields; empty: they can."""
+        if self.is_tuple:
+            return ""
+        for base in self.kind.__mro__[:-1]:
+            if isinstance(vars(base).get("__new__"), BuiltinFunctionType):
+                return (
+                    f"{self.kind.__name__} is a {base.__name__}, whose content is not in the "
+                    "fields of the class, so it cannot be rebuilt from them: make the content "
+                    f"a field, and do not derive from {base.__name__}"
+                )
+        return ""
+
+    def message(self, record: Any) -> dict[str, Any]:
+        """A record as JSON has it, name → value; records within it as they are."""
+        return {
+            **self.marks,
+            **{self.names.get(name, name): getattr(record, name) for name in self.fields},
+        }
+
+    def undeclared(self, name: str) -> str:
+        """What to do about a value that a record has under a name that is no field."""
+        kind = self.kind.__name__
+        if self.is_tuple:
+            return f"Make it a field, or use a dataclass with `{name}: … = field(init=False)`"
+        if name in self.kind.__dataclass_fields__:
+            return (
+                "It is an InitVar or ClassVar: keep it in a field of another name, declared "
+                "with field(init=False)"
+            )
+        is_decorated = "__dataclass_fields__" in vars(self.kind)
+        decorate = "" if is_decorated else f", and decorate {kind} with @dataclass"
+        return f"Declare it: `{name}: … = field(init=False)`{decorate}"
+
+
+class AttrsClass(RecordType):
+    """What an attrs class says of its fields."""
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, Any]:
+        return {attribute.name: attribute for attribute in self.kind.__attrs_attrs__}
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self._attributes)
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        return getattr(self.kind.__setattr__, "__name__", "") == "_frozen_setattrs"
+
+    @cached_property
+    def parameters(self) -> Mapping[str, str]:
+        return {name: attribute.alias for name, attribute in self._attributes.items()}
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Default]:
+        factories: dict[str, Default] = {}
+        for name, attribute in self._attributes.items():
+            factory = getattr(attribute.default, "factory", None)
+            if factory is None and repr(attribute.default) != "NOTHING":
+                factories[name] = partial(_itself, attribute.default)
+            elif factory is not None and not attribute.default.takes_self:
+                factories[name] = factory
+        return factories
+
+    @cached_property
+    def may_be_incomplete(self) -> bool:
+        return not _is_generated(self.kind.__init__) or any(
+            not attribute.init and repr(attribute.default) == "NOTHING"
+            for attribute in self._attributes.values()
+        )
+
+    def hint(self, name: str, hints: Mapping[str, Any]) -> Any:
+        """A converter takes what it is annotated to take."""
+        field = next((own for own, alias in self.parameters.items() if alias == name), name)
+        attribute = self._attributes.get(field)
+        if attribute is None or attribute.converter is None:
+            return hints.get(field, Any)
+        taken = self.kind.__init__.__annotations__.get(name)
+        return taken if isinstance(taken, type) else Any
+
+    def undeclared(self, name: str) -> str:
+        is_decorated = "__attrs_attrs__" in vars(self.kind)
+        decorate = "" if is_decorated else f", and decorate {self.kind.__name__} with @define"
+        return f"Declare it: `{name}: … = field(init=False)`{decorate}"
+
+
+class StructClass(RecordType):
+    """What a Struct of msgspec says of its fields."""
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.kind.__struct_fields__)
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        return bool(self.kind.__struct_config__.frozen)
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        return dict(zip(self.fields, self.kind.__struct_encode_fields__, strict=True))
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        config = self.kind.__struct_config__
+        return {} if config.tag is None else {config.tag_field: config.tag}
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Default]:
+        given = {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.kind).parameters.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+        return {
+            name: getattr(default, "factory", None) or partial(_itself, default)
+            for name, default in given.items()
+        }
+
+    @cached_property
+    def may_be_incomplete(self) -> bool:
+        return False
+
+    def definition(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """What its `class` statement has: names → values, field → default factory, and keywords."""
+        kind, config = self.kind, self.kind.__struct_config__
+        own = vars(kind).get("__annotations__", {})
+        content = {
+            name: value
+            for name, value in vars(kind).items()
+            if name in ("__module__", "__qualname__", "__doc__", "__annotations__")
+            or not (isinstance(value, MemberDescriptorType) or name.startswith("__struct_"))
+        }
+        for name in ("__slots__", "__match_args__", "__dict__", "__weakref__"):
+            content.pop(name, None)
+        factories: dict[str, Any] = {}
+        for name in own:
+            if name in self.defaults:
+                default = inspect.signature(kind).parameters[name].default
+                if (factory := getattr(default, "factory", None)) is None:
+                    content[name] = default
+                else:
+                    factories[name] = factory
+        options = ("frozen", "order", "eq", "tag", "tag_field", "forbid_unknown_fields", "weakref")
+        keywords = {name: getattr(config, name) for name in (*options, "omit_defaults", "dict")}
+        if own:
+            keywords["rename"] = {name: self.names[name] for name in own if name in self.names}
+        keywords["kw_only"] = all(
+            parameter.kind is parameter.KEYWORD_ONLY
+            for parameter in inspect.signature(kind).parameters.values()
+        )
+        return content, factories, keywords
+
+    def problem(self) -> str:
+        if self.kind.__struct_config__.array_like:
+            return (
+                f"{self.kind.__name__} is array_like, and a message has the names of its "
+                "fields: leave it out"
+            )
+        return ""
+
+    def undeclared(self, name: str) -> str:
+        return f"Declare it as a field: `{name}: …`"
+
+
+class ModelClass(RecordType):
+    """What a model of pydantic says of its fields. pydantic reads and writes it."""
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.kind.model_fields)
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        return bool(self.kind.model_config.get("frozen"))
+
+    @cached_property
+    def parameters(self) -> Mapping[str, str]:
+        config = self.kind.model_config
+        if config.get("populate_by_name") or config.get("validate_by_name"):
+            return {name: name for name in self.fields}
+        names: dict[str, str] = {}
+        for name, info in self.kind.model_fields.items():
+            alias = info.alias if info.validation_alias is None else info.validation_alias
+            names[name] = alias if isinstance(alias, str) else name
+        return names
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Default]:
+        return _defaults_of_pydantic(self.kind.model_fields)
+
+    @cached_property
+    def may_be_incomplete(self) -> bool:
+        return True  # with model_construct()
+
+    def constructor(self) -> dict[str, tuple[Any, bool]]:
+        hints, defaults = hints_of(self.kind), self.defaults
+        return {
+            parameter: (hints.get(name, Any), name in defaults)
+            for name, parameter in self.parameters.items()
+        }
+
+    def problem(self) -> str:
+        kind = self.kind.__name__
+        if self.kind.model_config.get("extra") == "allow":
+            return (
+                f"{kind} allows extra values, and those without a field would be lost on the "
+                "way to another process: let it ignore them, or keep them in a field of type dict"
+            )
+        if names := [*self.kind.__private_attributes__]:
+            return (
+                f"{kind} has the private attribute {names[0]!r}, whose value would be lost on the "
+                "way to another process: make it a field, or a cached_property"
+            )
+        return ""
+
+    def message(self, record: Any) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = record.model_dump(mode="json", by_alias=True)
+        except Exception as error:  # of a serializer of the user, too
+            raise TypeError(f"pydantic cannot write a {self.kind.__name__}: {error}") from error
+        return content
+
+    def undeclared(self, name: str) -> str:
+        return f"Declare it as a field: `{name}: …`"
+
+
+class DictClass(RecordType):
+    """What a TypedDict says of its keys. Its records are dictionaries."""
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(hints_of(self.kind))
+
+    @property
+    def instances(self) -> type[Any]:
+        return dict
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        return False
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Default]:
+        return {}
+
+    def constructor(self) -> dict[str, tuple[Any, bool]]:
+        return {name: (hint, False) for name, hint in hints_of(self.kind).items()}
+
+    def problem(self) -> str:
+        for name, hint in hints_of(self.kind).items():
+            if not is_required(self.kind, name, hint):
+                return (
+                    f"{self.kind.__name__} need not have the key {name!r}, and every record of a "
+                    f"stream has the same fields: make it required, as in `{name}: … | None`"
+                )
+        return ""
+
+    def message(self, record: Any) -> dict[str, Any]:
+        return dict(record)
+
+    def undeclared(self, name: str) -> str:
+        return f"Declare it in {self.kind.__name__}: `{name}: …`"
+
+
+@lru_cache(1024)
+def _described(kind: type[Any]) -> RecordType | None:
+    if issubclass(kind, tuple):
+        return RecordType(kind) if hasattr(kind, "_fields") else None
+    if dataclasses.is_dataclass(kind):
+        return RecordType(kind)
+    if is_typeddict(kind):
+        return DictClass(kind)
+    if isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
+        return AttrsClass(kind)
+    if isinstance(getattr(kind, "__struct_fields__", None), tuple):
+        return StructClass(kind)
+    if hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_fields"):
+        return ModelClass(kind)
+    return None
+
+
+def record_type_of(kind: Any) -> RecordType | None:
+    """What a class says of its fields; None: it is no record type."""
+    return _described(kind) if isinstance(kind, type) else None
+
+
+def is_record(kind: Any) -> bool:
+    """Whether values of a class are records. Those of a TypedDict are dictionaries."""
+    described = record_type_of(kind)
+    return described is not None and described.instances is kind
+
+
+def is_required(kind: Any, name: str, hint: Any) -> bool:
+    """Whether a TypedDict must have a key; it does not know so of annotations that are texts."""
+    origin = get_origin(hint)
+    return origin is not NotRequired and (origin is Required or name in kind.__required_keys__)
+
+
+def hints_of(record_type: type[Any]) -> dict[str, Any]:
+    """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here."""
+    try:
+        hints = get_type_hints(record_type, include_extras=True)
+    except Exception:  # an annotation is any expression
+        hints = {}
+        for base in reversed(record_type.__mro__):
+            names = vars(sys.modules.get(base.__module__, object))
+            for name, written in inspect.get_annotations(base).items():
+                holder = SimpleNamespace(__annotations__={name: written})
+                try:
+                    hints |= get_type_hints(holder, dict(names), include_extras=True)
+                except Exception:
+                    hints[name] = Any
+    for attribute in getattr(record_type, "__attrs_attrs__", ()):  # attr.ib(type=int)
+        if attribute.name not in hints and not isinstance(attribute.type, str | None):
+            hints[attribute.name] = attribute.type
+    return hints
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _is_generated(function: Any) -> bool:
+    """Whether a library has written the code of a function."""
+    return getattr(getattr(function, "__code__", None), "co_filename", "")[:1] == "<"
+
+
+def _defaults_of_pydantic(described: Mapping[str, Any]) -> dict[str, Default]:
+    """The defaults that pydantic.Field has."""
+    return {
+        name: partial(info.get_default, call_default_factory=True)
+        for name, info in described.items()
+        if not info.is_required()
+    }
