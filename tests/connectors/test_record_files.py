@@ -13,13 +13,16 @@ from decimal import Decimal
 from io import BytesIO, StringIO
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
+import attrs
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from pydantic import BaseModel
 
 from sunshower import Bolt, Context, Line, Retry, Spout, Topology, count, run_inline
 from sunshower.clock import ManualClock
@@ -403,3 +406,45 @@ def test_a_file_that_cannot_be_read(
     for spout in spouts(tmp_path / name, type=Pair):
         with pytest.raises(SunshowerError, match=message):
             read(spout)
+
+
+# ---- other record types -------------------------------------------------------------------------
+
+
+class Model(BaseModel):
+    number: int
+    price: Decimal
+    shop: str | None = None
+
+
+class Packed(msgspec.Struct, rename="camel", frozen=True):
+    number: int
+    price: Decimal
+    shop: str | None = None
+
+
+@attrs.frozen
+class Defined:
+    number: int
+    price: Decimal
+    shop: str | None = None
+
+
+class Keyed(TypedDict):
+    number: int
+    price: Decimal
+    shop: str | None
+
+
+@pytest.mark.parametrize("kind", [Model, Packed, Defined, Keyed])
+def test_each_record_type_is_read_of_each_format(tmp_path: Path, kind: Any) -> None:
+    (tmp_path / "1.csv").write_text("number,price,shop\n1,2.50,\n2,3,a\nx,1,b\n")
+    (tmp_path / "2.jsonl").write_text('{"number": 3, "price": "4.5", "shop": "b"}\n')
+    table = pa.table({"number": [4], "price": [Decimal("5.5")], "shop": ["c"]})
+    parquet.write_table(table, tmp_path / "3.parquet")
+    wanted = [(1, "2.50", None), (2, "3", "a"), (3, "4.5", "b"), (4, "5.5", "c")]
+    records = [kind(number=n, price=Decimal(price), shop=shop) for n, price, shop in wanted]
+    blocks = [RecordReaders(kind).blocks(str(path)) for path in sorted(tmp_path.iterdir())]
+    *values, bad, third, fourth = [value for block in blocks for value in records_of(block)]
+    assert [*values, third, fourth] == records
+    assert "number" in bad.reason
