@@ -170,8 +170,8 @@ class AutomaticBoltTask(BoltTask):
             piece.outputs.clear()
         if len(piece.outputs) >= most:
             piece.rest = current.rest
-        current.outputs += len(piece.outputs)
-        if piece.rest is not None and self.clock.now() - current.begun_s >= self.rare.input_s:
+        current.goes_on(len(piece.outputs), self.clock.now())
+        if piece.rest is not None and current.for_s >= self.rare.input_s:
             piece.failures[0] = self._judge(0, self._endless(current), current.input.records)
             piece.outputs.clear()
         piece.ends.append(len(piece.outputs))
@@ -221,9 +221,9 @@ class AutomaticBoltTask(BoltTask):
             xors ^= current.made
         last = begun - 1
         if produced.rest is not None and last not in failures:
-            so_far = (self.clock.now(), len(outputs))
+            so_far = (self.clock.now(), len(outputs), 0.0)
             if current is not None:
-                so_far = (current.begun_s, current.outputs)
+                so_far = (current.sent_s, current.outputs, current.for_s)
             unfinished = Unfinished(batch.only(last), produced.rest, _last(xors), *so_far)
             self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)

@@ -108,6 +108,9 @@ class Trial(Enum):
     OLD = "the new object has succeeded; the old one has the next input"
 
 
+_WAIT_MAX_S = 1.0  # of each wait for credit, that counts as time of an input
+
+
 @dataclass(slots=True)
 class Unfinished:
     """An input whose generator continues when there is credit."""
@@ -115,8 +118,15 @@ class Unfinished:
     input: Batch
     rest: Iterator[Any]
     made: U64 | None  # XOR of the edges made so far, shape (1,); None: untracked
-    begun_s: float  # when its first outputs were made
+    sent_s: float  # when its last outputs were made
     outputs: int  # made so far
+    for_s: float = 0.0  # how long it has gone on; longer waits for credit, as in an outage, are not
+
+    def goes_on(self, outputs: int, now: float) -> None:
+        """Note further outputs."""
+        self.outputs += outputs
+        self.for_s += min(now - self.sent_s, _WAIT_MAX_S)
+        self.sent_s = now
 
 
 class Rare(NamedTuple):
