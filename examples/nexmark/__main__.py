@@ -25,14 +25,12 @@ def main() -> None:
         parser.error("--events, --rate and --tasks are at least 1")
     topology = Topology(options.query)
     spout = Nexmark(options.events, options.seed, options.rate)
+    events: Any = topology.spout("events", spout) if not options.batches else None
     if options.batches:  # all queries but q10 and q13
-        source = PlainSpout(spout, repeats=True)
-        events: Any = batches(topology, "events", source, store=InMemory())
-        rows: Any = QUERIES[options.query](declare(topology, events, options.tasks, MemoryState()))
-        rows = rows.records("rows")
-    else:
-        events = topology.spout("events", spout)
-        rows = QUERIES[options.query](declare(topology, events, options.tasks))
+        events = batches(topology, "events", PlainSpout(spout, repeats=True), store=InMemory())
+    state = MemoryState() if options.batches else None
+    rows: Any = QUERIES[options.query](declare(topology, events, options.tasks, state))
+    rows = rows.records("rows") if options.batches else rows
     rows.shuffle().bolt("print", Stdout())
     run_inline(topology.graph())
 

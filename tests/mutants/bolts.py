@@ -75,7 +75,7 @@ BOLTS = [
     mutant(
         "the edges of earlier pieces are forgotten",
         "An input is acked with the edges of its last piece only: its tree never completes.",
-        defect("AutomaticBoltTask._finish", "xors ^= before", "pass"),
+        defect("AutomaticBoltTask._finish", "xors ^= current.made", "pass"),
     ),
     mutant(
         "a replay in the slot of a failed tree is dropped with it",

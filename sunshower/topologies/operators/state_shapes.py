@@ -137,6 +137,8 @@ def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:
     if id(value) in inside:
         return "itself"
     inside = (*inside, id(value))
+    if isinstance(value, tuple):
+        value = getattr(value, "declared_shape", value)
     if isinstance(value, dict):
         return tuple((shape_of(k, inside), shape_of(v, inside)) for k, v in value.items())
     if isinstance(value, list | tuple):
@@ -146,7 +148,7 @@ def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:
     if is_dataclass(value):
         own = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
     elif hasattr(value, "__dict__"):
-        own = vars(value)
+        own = getattr(value, "declared_shape", None) or vars(value)
     else:  # such as a Path
         return type(value).__qualname__, repr(value)
     return type(value).__qualname__, shape_of(own, inside)

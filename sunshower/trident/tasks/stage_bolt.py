@@ -265,8 +265,9 @@ class Operators:
     def figures(self) -> dict[str, float]:
         values: dict[str, float] = {}
         for operator in self._operators:
-            if callable(figures := getattr(operator, "figures", None)):
-                values.update(figures())
+            for part in (getattr(operator, "reader", None), operator):
+                for name, value in getattr(part, "figures", dict)().items():
+                    values[name] = values.get(name, 0.0) + value
         return values
 
     def state_entries(self) -> int | None:

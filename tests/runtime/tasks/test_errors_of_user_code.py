@@ -146,5 +146,5 @@ def test_a_traceback_has_at_most_fifteen_lines_and_those_of_the_user_first() -> 
     error = error_of(deep, 40)
     lines = shown_traceback(traceback.TracebackException.from_exception(error)).splitlines()
     assert len(lines) <= 15
-    assert "test_user_errors.py" in lines[1]
+    assert "test_errors_of_user_code.py" in lines[1]
     assert lines[-1].startswith("TypeError")

@@ -257,6 +257,7 @@ class MovingProgram:
             kept.partition_persist(state(f"{name}-rows"), keep_rows).named(f"{name}-rows")
         updated = tumbling(seconds=8 * HOUR_S, allowed=4 * HOUR_S, **at)
         last = by_key.window(updated, sum_("number", name="sum"), **settings("updated"))
+        last.named("updated")
         last.group_by("key").aggregate(sum_("sum"), **settings("last"))
         threes = by_key.window(tumbling(count=3), count(), sum_("number"), **settings("threes"))
         threes.named("threes")

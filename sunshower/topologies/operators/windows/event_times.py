@@ -88,6 +88,11 @@ class TimeField(NamedTuple):
         """All zones in which it is read."""
         return self.zone, *self.other_zones
 
+    @property
+    def declared_shape(self) -> tuple[Any, ...]:
+        """What the shape of a state has of it, as in earlier releases."""
+        return tuple(self) if self.other_zones else self[:4]
+
     def read_as(self, other: TimeField | None) -> TimeField:
         """This field of a spout, if another window reads it as `other`."""
         if other is None or other.zone in self.zones:
@@ -122,6 +127,16 @@ class TimeReader:
         self.spread_s = 0  # the longest time from the first to the last moment of a value
         self.kinds: set[type] = set()  # the types of the values that it has read last
         self._ambiguous = self._skipped = 0
+
+    @property
+    def declared_shape(self) -> dict[str, Any]:
+        """What the shape of a state has of it, as in earlier releases."""
+        own = {name: value for name, value in vars(self).items() if name != "spread_s"}
+        if len(self._zones) > 1:
+            return own
+        return {{"_zones": "_zone"}.get(name, name): own[name] for name in own} | {
+            "_zone": self._zones[0]
+        }
 
     def time(self, record: Any) -> Time:
         """The event time of a record. Raises BadEmit for a value that is no time, and
