@@ -151,6 +151,7 @@ class Pair(NamedTuple):
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+plain_texts = st.text(st.sampled_from('"" ab\'5'), max_size=6)
 
 
 @given(st.lists(st.tuples(texts, texts)), st.sampled_from(",;\t|"), st.sampled_from(["\n", "\r\n"]))
@@ -448,3 +449,27 @@ def test_each_record_type_is_read_of_each_format(tmp_path: Path, kind: Any) -> N
     *values, bad, third, fourth = [value for block in blocks for value in records_of(block)]
     assert [*values, third, fourth] == records
     assert "number" in bad.reason
+
+
+@given(st.lists(st.tuples(plain_texts, plain_texts), max_size=9), st.sampled_from(",;\t|"))
+def test_quotes_within_a_value_without_quotes_are_characters(
+    rows: list[tuple[str, str]], mark: str
+) -> None:
+    lines = [mark.join(("a", "b")), *(mark.join((f"x{a}", f"x{b}")) for a, b in rows)]
+    blocks = RecordReaders(Pair).of_file("x.csv", BytesIO("\n".join(lines).encode()))
+    assert records_of(blocks) == [(f"x{a}", f"x{b}") for a, b in rows]
+
+
+def test_no_row_is_lost_to_a_carriage_return() -> None:
+    wrong, right = records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(b"a,b\n1,2\r3,4\n5,6")))
+    assert isinstance(wrong, Misread)
+    assert "carriage return" in wrong.reason
+    assert right == ("5", "6")
+    with pytest.raises(SourceError, match="carriage returns"):
+        records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(b"a,b\r1,2\r")))
+
+
+def test_a_long_value_and_columns_without_a_name() -> None:
+    data = b"\xef\xbb\xbf\na,b,,\n" + b"x" * 200_000 + b",2,,\n"
+    (row,) = records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(data)))
+    assert row == ("x" * 200_000, "2")
