@@ -93,7 +93,13 @@ def json_blocks(
     """JSON lines in UTF-8, with or without a byte order mark, from a position on. `whole`: a last
     line without a newline is complete. `read` makes a record of a line, or a list of records."""
     for block in _lines(file, first, whole=whole):
-        yield _read_each(name, _without_blank(block), lambda line: read(line.removesuffix(b"\n")))
+        yield _read_each(name, _without_blank(block), partial(_read_json, read))
+
+
+def _read_json(read: Callable[[bytes], Any], line: bytes) -> Any:
+    if line.strip() in (b"[", b"{"):
+        raise ValueError("its value goes on in the next line: write each record in one line")
+    return read(line.removesuffix(b"\n"))
 
 
 def line_blocks(

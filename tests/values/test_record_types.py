@@ -34,7 +34,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.clock import ManualClock
-from sunshower.connectors.objects import ParquetWriter, parquet_records
+from sunshower.connectors.file_formats import ParquetWriter, parquet_records
 from sunshower.errors import RecordMismatch, TopologyFailed, UnreadableRecord
 from sunshower.json_values import json_text
 from sunshower.kafka import Json, MessagePack
