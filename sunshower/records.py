@@ -813,7 +813,9 @@ def reduced(value: Any, declared: Container[type[Any]] = ()) -> Any:
     if kind in declared:
         fields = () if items else record_fields(kind)
         stored = {name: item for name, item in stored.items() if name in fields}
-    slots = {name: slot.__get__(value) for name, slot in _slots_of(kind) if _is_set(slot, value)}
+    slots = {
+        name: slot.__get__(value) for name, slot in _slots_of(kind).items() if _is_set(slot, value)
+    }
     # They come after the object exists, because it may be among them.
     return _empty, (kind, items), (stored, slots), None, None, _fill
 
@@ -854,7 +856,7 @@ def _blank(kind: Any) -> Callable[[], Any]:
         return partial(copies[-1], _struct_without_values(described))
     if not isinstance(described, ModelClass):
         return partial(object.__new__, kind)
-    slots = {slot: name for name, slot in _slots_of(kind) if "__pydantic_" in name}
+    slots = {slot: name for name, slot in _slots_of(kind).items() if "__pydantic_" in name}
     fields = record_fields(kind)
 
     def model() -> Any:
@@ -880,9 +882,11 @@ def _fill(record: Any, parts: tuple[dict[str, Any], dict[str, Any]]) -> None:
     if stored:
         _dict_of(record).update(stored)
     kind: Any = type(record)
-    for name, slot in _slots_of(kind):
-        if name in in_slots:
-            slot.__set__(record, in_slots[name])
+    slots = _slots_of(kind)
+    for name, value in in_slots.items():
+        slot = slots.get(name) or slots.get(".".join(name.split(".")[-2:]))  # a qualified name
+        if slot is not None:
+            slot.__set__(record, value)
 
 
 def _member(kind: type[Any], key: Any) -> Any:
@@ -921,14 +925,15 @@ def _class_attribute(kind: type[Any], name: str) -> Any:
 
 
 @lru_cache(1024)  # without it, copying a list of records takes three times as long
-def _slots_of(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The slots of a class, each by the class that has it and its name."""
-    return tuple(
-        (f"{base.__qualname__}.{name}", slot)
+def _slots_of(kind: Any) -> Mapping[str, Any]:
+    """The slots of a class, each by the class that has it and its name. Not by its qualified name,
+    which a class that was sent by value does not keep."""
+    return {
+        f"{base.__name__}.{name}": slot
         for base in kind.__mro__
         for name, slot in vars(base).items()
         if isinstance(slot, MemberDescriptorType) and base not in (object, tuple)
-    )
+    }
 
 
 def _is_set(slot: Any, record: Any) -> bool:

@@ -31,8 +31,10 @@ from importlib.machinery import (
 )
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, new_class
+from types import MemberDescriptorType, ModuleType, new_class
 from typing import Any
+
+from ray.cloudpickle import cloudpickle as internals  # no public API: see the pin of ray
 
 from sunshower.errors import TopologyError
 from sunshower.record_types import StructClass, record_type_of
@@ -445,13 +447,19 @@ def _extracted(path: str, content: bytes) -> str:
 # ---- classes by value ---------------------------------------------------------------------------
 
 
-def struct_reduced(kind: Any) -> tuple[Any, ...] | None:
-    """How a Struct of msgspec is pickled by value: it is made with its fields. None for others, of
-    which cloudpickle makes an empty class, and then sets its attributes."""
+def class_reduced(kind: Any) -> tuple[Any, ...]:
+    """How a class is pickled by value. A Struct of msgspec is made with its fields. Of another,
+    cloudpickle makes an empty class, and then sets its attributes; it gets its slots at once."""
     described = record_type_of(kind)
-    if not isinstance(described, StructClass):
-        return None
-    return _struct_class, (kind.__name__, kind.__bases__, *described.definition())
+    if isinstance(described, StructClass):
+        return _struct_class, (kind.__name__, kind.__bases__, *described.definition())
+    make, arguments, *others = internals._dynamic_class_reduce(kind)
+    slots = vars(kind).get("__slots__")
+    has_slots = any(isinstance(value, MemberDescriptorType) for value in vars(kind).values())
+    if has_slots and isinstance(slots, str | tuple | list | dict):
+        metaclass, name, bases, names, *more = arguments
+        arguments = (metaclass, name, bases, {**names, "__slots__": slots}, *more)
+    return make, arguments, *others
 
 
 def _struct_class(

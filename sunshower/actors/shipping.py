@@ -338,7 +338,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return import_module, (obj.__name__,)
         if isinstance(obj, type | FunctionType):
             if (module := _module_of(obj, self._modules)) is None:
-                return _of_extension(obj) or self._of_others(obj)
+                return _of_unnamed(obj) or self._of_others(obj)
             self.names.add((module, obj.__qualname__.partition(".")[0]))
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
@@ -361,9 +361,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _defined(self, obj: Any) -> tuple[Any, ...]:
         """A class or function by value, which its module has as soon as it exists."""
-        dynamic = internals._dynamic_class_reduce if isinstance(obj, type) else self._dynamic
-        make, args, *others = programs.struct_reduced(obj) or dynamic(obj)
-        return _define, (obj.__module__, obj.__qualname__, make, args), *others
+        make, *others = programs.class_reduced(obj) if isinstance(obj, type) else self._dynamic(obj)
+        return _define, (obj.__module__, obj.__qualname__, make, others[0]), *others[1:]
 
     def _dynamic(self, function: FunctionType) -> tuple[Any, ...]:
         reduced: tuple[Any, ...] = super()._dynamic_function_reduce(function)
@@ -384,9 +383,9 @@ class _ByValue(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type | FunctionType) and _module_of(obj, self._modules) is not None:
             if isinstance(obj, type):
-                return programs.struct_reduced(obj) or internals._dynamic_class_reduce(obj)
+                return programs.class_reduced(obj)
             return self._dynamic_function_reduce(obj)
-        return _of_extension(obj) or cloudpickle.Pickler.reducer_override(self, obj)
+        return _of_unnamed(obj) or cloudpickle.Pickler.reducer_override(self, obj)
 
     _dynamic_function_reduce = cloudpickle.Pickler._dynamic_function_reduce
 
@@ -403,11 +402,13 @@ def _module_of(obj: Any, modules: Modules) -> str | None:
     return module.__name__ if value is obj else None
 
 
-def _of_extension(obj: type | FunctionType) -> tuple[Any, ...] | None:
-    """How to pickle a class of an extension that names a module which does not exist, as
-    `cimpl.Consumer` of confluent_kafka.cimpl: by the module that has it. None: another object."""
-    if not isinstance(obj, type) or obj.__flags__ & _HEAP_TYPE or _should_pickle_by_reference(obj):
+def _of_unnamed(obj: type | FunctionType) -> tuple[Any, ...] | None:
+    """A class that no module has under its name is pickled by value; one of an extension, as
+    `cimpl.Consumer` of confluent_kafka.cimpl, by the module that has it."""
+    if not isinstance(obj, type) or _should_pickle_by_reference(obj):
         return None
+    if obj.__flags__ & _HEAP_TYPE:
+        return programs.class_reduced(obj)
     for name, module in [*sys.modules.items()]:
         owns = isinstance(module, ModuleType) and f".{name}".endswith(f".{obj.__module__}")
         if owns and vars(module).get(obj.__qualname__) is obj:

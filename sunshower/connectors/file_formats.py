@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ _SHOWN_BYTES = 200  # of a record in an error
 _BLOCK = 1 << 16  # bytes of a block of lines, about
 _DELIMITERS = ",;\t|"
 _ROW_MAX = 1 << 20  # bytes of a row of CSV with newlines in its values
+_QUOTED = re.compile(rb'(?:[^"]++|"")*+"')  # the rest of a value in quotes
+_VALUE_MAX = (1 << 31) - 1  # bytes of a value of CSV
 _JSON, _CSV, _PARQUET = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".parquet",)
 SUFFIXES = (*_JSON, *_CSV, *_PARQUET)  #: of files with records
 _GZIP = ".gz"
@@ -90,7 +93,13 @@ def json_blocks(
     """JSON lines in UTF-8, with or without a byte order mark, from a position on. `whole`: a last
     line without a newline is complete. `read` makes a record of a line, or a list of records."""
     for block in _lines(file, first, whole=whole):
-        yield _read_each(name, _without_blank(block), lambda line: read(line.removesuffix(b"\n")))
+        yield _read_each(name, _without_blank(block), partial(_read_json, read))
+
+
+def _read_json(read: Callable[[bytes], Any], line: bytes) -> Any:
+    if line.strip() in (b"[", b"{"):
+        raise ValueError("its value goes on in the next line: write each record in one line")
+    return read(line.removesuffix(b"\n"))
 
 
 def line_blocks(
@@ -162,8 +171,9 @@ def csv_blocks(
     """The rows of a CSV file, whose first line has the names of the columns (RFC 4180). The
     separator is that of `,` `;` tab and `|` by which the names are fields of the record type.
     Raises SourceError for a field without a column."""
+    csv.field_size_limit(_VALUE_MAX)  # of the process; that of the library is 128 KiB
     header, end = b"", 0
-    while not header.strip():
+    while not header.removeprefix(_BOM).strip():
         if not (header := file.readline()) or not (whole or header.endswith(b"\n")):
             return
         end += len(header)
@@ -174,14 +184,19 @@ def csv_blocks(
         return csv.reader(StringIO(rows, newline=""), delimiter=delimiter, strict=True)
 
     def record(row: bytes) -> Any:
-        values = next(texts(_content(row).decode(encoding)))
+        values, *more = texts(_content(row).decode(encoding))
+        if more:
+            raise ValueError(
+                "it has a carriage return outside of quotes: end each row with a newline"
+            )
         if len(values) != len(columns):
             what = f"it has {len(values)} values, and the first line {len(columns)} columns"
             raise ValueError(what)
         return read_row(dict(zip(columns, values, strict=True)))
 
     file.seek(0)
-    for lines in _joined(_lines(file, max(first, end), whole=whole), whole=whole):
+    mark = delimiter.encode()
+    for lines in _joined(_lines(file, max(first, end), whole=whole), mark, whole=whole):
         block = _without_blank(lines)
         try:
             text = b"".join(block.lines).decode(encoding)
@@ -198,12 +213,16 @@ def _columns(name: str, header: bytes, kind: type[Any], encoding: str) -> tuple[
     """The names of the columns, and the separator."""
     fields = message_fields(kind)
     text = header.decode(encoding, "replace").strip("\r\n")
+    if "\r" in text:
+        raise SourceError(f"{name}: its lines end with carriage returns: end them with newlines")
     forms = [([column.strip() for column in _split(text, mark)], mark) for mark in _DELIMITERS]
     columns, delimiter = max(forms, key=lambda form: len(fields.keys() & {*form[0]}))
     missing = [
         field for field, (_, default) in fields.items() if field not in columns and not default
     ]
-    double = [column for place, column in enumerate(columns) if column in columns[:place]]
+    double = [
+        name for place, name in enumerate(columns) if name in fields and name in columns[:place]
+    ]
     if not missing and not double:
         return columns, delimiter
     what = f"has no column {missing[0]!r}" if missing else f"has the column {double[0]!r} twice"
@@ -217,7 +236,24 @@ def _split(text: str, delimiter: str) -> list[str]:
     return next(csv.reader([text], delimiter=delimiter), [])
 
 
-def _joined(blocks: Iterable[_Lines], *, whole: bool) -> Iterator[_Lines]:
+def _ends_in_quotes(line: bytes, mark: bytes, *, begins_in: bool) -> bool:
+    """Whether a value in quotes goes on behind a line. Quotes within a value are only characters,
+    as in `5" disk`. `mark`: the separator; `begins_in`: the line begins within such a value."""
+    at, is_open = 0, begins_in
+    if not is_open and line.startswith(b'"'):
+        at, is_open = 1, True
+    while True:
+        if is_open:
+            if (rest := _QUOTED.match(line, at)) is None:
+                return True
+            at = rest.end()
+        if (at := line.find(mark, at) + 1) == 0:
+            return False
+        is_open = line.startswith(b'"', at)
+        at += is_open
+
+
+def _joined(blocks: Iterable[_Lines], mark: bytes, *, whole: bool) -> Iterator[_Lines]:
     """Join lines to rows: a value in quotes may have newlines. Where no end of the quotes follows,
     each line is a row."""
     waiting: list[tuple[int, int, bytes]] = []  # position, number and bytes of lines
@@ -229,7 +265,7 @@ def _joined(blocks: Iterable[_Lines], *, whole: bool) -> Iterator[_Lines]:
         rows: list[tuple[int, int, bytes]] = []
         for line in zip(block.firsts, block.numbers, block.lines, strict=True):
             waiting.append(line)
-            is_open ^= line[2].count(b'"') % 2 == 1
+            is_open = _ends_in_quotes(line[2], mark, begins_in=is_open)
             size += len(line[2])
             if not is_open:
                 rows.append((*waiting[0][:2], b"".join(part for _, _, part in waiting)))

@@ -342,7 +342,8 @@ def _unreadable(number: int, misread: Misread) -> Unreadable:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value.to_pylist())
     letter = {"file": path, "number": place, "value": clip(text, _SHOWN_BYTES)}
     unit = "line" if isinstance(value, bytes) else "row"
-    return Unreadable(number, letter, f"{path}, {unit} {place}: {reason}", "UnreadableRecord")
+    # In quotes, so that the letters of several files are one group.
+    return Unreadable(number, letter, f"{reason} ({unit} {place} of {path!r})", "UnreadableRecord")
 
 
 def _check(kind: type[Any], encoding: str, where: str) -> None:

@@ -151,6 +151,7 @@ class Pair(NamedTuple):
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+plain_texts = st.text(st.sampled_from('"" ab\'5'), max_size=6)
 
 
 @given(st.lists(st.tuples(texts, texts)), st.sampled_from(",;\t|"), st.sampled_from(["\n", "\r\n"]))
@@ -226,7 +227,7 @@ def test_a_bad_line_becomes_a_dead_letter_at_once(tmp_path: Path, name: str) -> 
         (letter,) = results["letters"]
         assert str(tmp_path / name) in str(letter)
         number = 2 if name == "a.jsonl" else 3
-        assert f"line {number}: " in str(letter)
+        assert f"(line {number} of " in str(letter)
         assert BAD[name].splitlines()[number - 1] in str(letter).replace('\\"', '"')
 
 
@@ -236,13 +237,13 @@ def test_a_bad_row_of_parquet_becomes_a_dead_letter(tmp_path: Path) -> None:
     for spout in spouts(tmp_path / "a.parquet", type=Pair):
         results = read(spout, retry=Retry(dead_letters=True))
         assert results["kept"] == [("1", "x"), ("3", "z")]
-        assert "row 2: Pair.a: None is no str" in str(results["letters"])
+        assert "Pair.a: None is no str (row 2 of " in str(results["letters"])
 
 
 def test_without_dead_letters_a_bad_line_ends_the_topology(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(BAD["a.csv"])
     for spout in spouts(tmp_path / "a.csv", type=Pair):
-        with pytest.raises(TopologyFailed, match=r"a.csv, line 3: it has 1 values"):
+        with pytest.raises(TopologyFailed, match=r"it has 1 values.* \(line 3 of .*a.csv"):
             read(spout)
 
 
@@ -252,7 +253,7 @@ def test_a_bad_line_fails_its_batch(tmp_path: Path) -> None:
     spout = PlainSpout(RecordFiles(tmp_path / "a.csv", type=Pair), repeats=True)
     rows = batches(topology, "in", spout, store=InMemory())
     rows.group_by("a").aggregate(count(), state=MemoryState())
-    with pytest.raises(SunshowerError, match=r"a.csv, line 3: it has 1 values"):
+    with pytest.raises(SunshowerError, match=r"it has 1 values.* \(line 3 of .*a.csv"):
         run_inline(topology.graph(), clock=ManualClock())
 
 
@@ -448,3 +449,27 @@ def test_each_record_type_is_read_of_each_format(tmp_path: Path, kind: Any) -> N
     *values, bad, third, fourth = [value for block in blocks for value in records_of(block)]
     assert [*values, third, fourth] == records
     assert "number" in bad.reason
+
+
+@given(st.lists(st.tuples(plain_texts, plain_texts), max_size=9), st.sampled_from(",;\t|"))
+def test_quotes_within_a_value_without_quotes_are_characters(
+    rows: list[tuple[str, str]], mark: str
+) -> None:
+    lines = [mark.join(("a", "b")), *(mark.join((f"x{a}", f"x{b}")) for a, b in rows)]
+    blocks = RecordReaders(Pair).of_file("x.csv", BytesIO("\n".join(lines).encode()))
+    assert records_of(blocks) == [(f"x{a}", f"x{b}") for a, b in rows]
+
+
+def test_no_row_is_lost_to_a_carriage_return() -> None:
+    wrong, right = records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(b"a,b\n1,2\r3,4\n5,6")))
+    assert isinstance(wrong, Misread)
+    assert "carriage return" in wrong.reason
+    assert right == ("5", "6")
+    with pytest.raises(SourceError, match="carriage returns"):
+        records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(b"a,b\r1,2\r")))
+
+
+def test_a_long_value_and_columns_without_a_name() -> None:
+    data = b"\xef\xbb\xbf\na,b,,\n" + b"x" * 200_000 + b",2,,\n"
+    (row,) = records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(data)))
+    assert row == ("x" * 200_000, "2")

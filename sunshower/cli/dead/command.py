@@ -102,8 +102,12 @@ Timeout = Annotated[
 # ---- tables --------------------------------------------------------------------------------------
 
 _CELL_BYTES = 80
-# Of user code: "field `amount` of Sale(…)"; of a reader: "Sale.amount: 'abc' is no int".
-_FIELD = re.compile(r"fields? `(?P<field>\w+)`|^\w+[.\w\[\]]*?\.(?P<place>\w[^:\s]*): ")
+# Of user code: "field `amount` of Sale(…)"; of a reader: "Sale.amount: 'abc' is no int", "Sale
+# without amount".
+_FIELD = re.compile(
+    r"fields? `(?P<field>\w+)`"
+    r"|^\w+[.\w\[\]]*?\.(?P<place>\w[^:\s]*): |^\w[.\w\[\]]* without (?P<absent>\w+)"
+)
 
 Marks = Mapping[str, Mapping[str, Any]]  # letter → how its replay has ended: see `marks_of`
 
@@ -152,7 +156,7 @@ def group_table(groups: Sequence[LetterGroup], marks: Marks) -> Table:
 def field_table(letters: Sequence[StoredLetter]) -> Table | None:
     """How many letters are about each field, by the type of the error; None: no error names one."""
     named = [(_FIELD.search(stored.letter.reason), stored.letter.exception) for stored in letters]
-    counts = Counter((match["field"] or match["place"], kind) for match, kind in named if match)
+    counts = Counter((match[match.lastindex], kind) for match, kind in named if match)
     if not counts:
         return None
     table = new_table("field", "error", "letters", title="By field and type of the error")

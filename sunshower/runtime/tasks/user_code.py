@@ -55,7 +55,7 @@ def as_raised(task: Task, what: str, error: BaseException) -> Raised:
     else:
         who = f"{what} of {task.name}"
         text = f"{who} raised {type(error).__name__}: {message_of(error)}"
-        trace = "".join(traceback.format_exception(error)).rstrip()
+        trace = shown_traceback(traceback.TracebackException.from_exception(error)).rstrip()
     kind = type(error).__qualname__
     text, trace = without_secrets(text), without_secrets(trace)
     raised = Raised(TaskError(task.component, task.index, task.worker, text, kind, trace))

@@ -68,15 +68,15 @@ def is_of_code(error: BaseException) -> bool:
 
 def shown_traceback(formatted: traceback.TracebackException) -> str:
     """A traceback without the frames of Sunshower, of about 15 lines: of those of libraries that
-    the user has called, the last ones. That of an error with a cause, or without a frame of the
-    user, is complete."""
+    the user has called, the last ones. That of an error with a cause, of a group of errors, or
+    without a frame of the user, is complete."""
     frames = [
         frame
         for frame in formatted.stack
         if not frame.filename.startswith((_PACKAGE, "<stage ", "<frozen "))
     ]
     users = [at for at, frame in enumerate(frames) if not frame.filename.startswith(_LIBRARIES)]
-    if formatted.__cause__ is not None or not users:
+    if formatted.__cause__ is not None or formatted.exceptions or not users:
         return "".join(formatted.format())
     own = [frames[at] for at in users]
     last, deeper = traceback.StackSummary.from_list, frames[users[-1] + 1 :]
@@ -171,8 +171,9 @@ def _reads_at(code: CodeType, at: int) -> Sequence[tuple[str, str]]:
 
 def _hint(error: BaseException, fields: Sequence[str]) -> str:
     """The field that the user may have meant."""
-    if isinstance(error, AttributeError):
-        return did_you_mean(error.name, _fields_of(error.obj))
-    if isinstance(error, KeyError) and error.args:
-        return did_you_mean(error.args[0], fields)
+    with suppress(Exception):  # of an exception of the user, with attributes of its own
+        if isinstance(error, AttributeError):
+            return did_you_mean(error.name, _fields_of(error.obj))
+        if isinstance(error, KeyError) and error.args:
+            return did_you_mean(error.args[0], fields)
     return ""

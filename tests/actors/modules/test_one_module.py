@@ -332,6 +332,7 @@ SCRIPT = """
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple
+import attrs
 from sunshower import JsonLines, Records, Topology
 from sunshower.actors.shipping import pickled
 from sunshower.runtime.plan import make_plan
@@ -343,8 +344,30 @@ class Own(NamedTuple):
 class OwnData:
     n: int
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Frozen:
+    n: int
+
+@attrs.define
+class Slotted:
+    n: int
+    def __attrs_post_init__(self):
+        super().__init__()
+
+@attrs.define
+class Derived(Slotted):
+    m: int = 2
+
 REGISTRY = {"own": Own}
 COUNTS = {}
+
+def local():
+    @dataclass(slots=True)
+    class Local:
+        n: int
+    return Local(7)
+
+SLOTTED = [Frozen(7), Slotted(7), Derived(7), local()]
 
 def check(record: Own) -> list:
     import __main__ as me
@@ -356,11 +379,13 @@ def check(record: Own) -> list:
         type(make()) is OwnData and pickle.loads(pickle.dumps(OwnData(1))) == make(),
         pickle.loads(b"c__main__\\nOwnData\\n.") is OwnData,
         script().COUNTS == {1: True} and check.__globals__ is vars(me),
+        all(record == type(record)(7) and record.n == 7 for record in SLOTTED),
+        not any(hasattr(record, "__dict__") for record in SLOTTED),
     )]
 
 topology = Topology("script")
 records = topology.spout("records", Records([Own(1)], type=Own))
-records.shuffle().bolt("check", check, fields=tuple("abcd")).shuffle().bolt(
+records.shuffle().bolt("check", check, fields=tuple("abcdef")).shuffle().bolt(
     "out", JsonLines(<out>)
 )
 sys.stdout.buffer.write(pickled(make_plan(topology.graph())))
@@ -384,4 +409,4 @@ def test_the_module_of_a_script_that_submits_itself_is_one_object(
     plan = call(script if is_file else script.read_text(), cwd=script.parent)
     path = "" if is_file else str(script.parent)
     call(WORK, data=plan, cwd=tmp_path, path=path)
-    assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcd", True)]
+    assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcdef", True)]

@@ -78,7 +78,7 @@ class Bolt:
 
 
 def error_of(function: Callable[[Any], Any], record: Any) -> BaseException:
-    with pytest.raises((TypeError, AttributeError, ValueError)) as raised:
+    with pytest.raises((TypeError, AttributeError, ValueError, KeyError, ExceptionGroup)) as raised:
         function(record)
     return raised.value
 
@@ -148,3 +148,29 @@ def test_a_traceback_has_at_most_fifteen_lines_and_those_of_the_user_first() -> 
     assert len(lines) <= 15
     assert "test_errors_of_user_code.py" in lines[1]
     assert lines[-1].startswith("TypeError")
+
+
+class OfAnError(KeyError):
+    @property
+    def args(self) -> Any:  # type: ignore[override]
+        raise ValueError("no")
+
+
+def several_errors(_: Any) -> Any:
+    raise ExceptionGroup("of both", [ValueError("of one"), TypeError("of another")])
+
+
+def hostile_error(_: Any) -> Any:
+    raise OfAnError
+
+
+def test_an_error_whose_attributes_raise_has_its_record() -> None:
+    record = Named("a", 1)
+    assert "record Named(" in about(error_of(hostile_error, record), record, "prices")
+
+
+def test_the_errors_of_a_group_are_shown() -> None:
+    error = error_of(several_errors, Named("a", 1))
+    text = shown_traceback(traceback.TracebackException.from_exception(error))
+    assert "ValueError: of one" in text
+    assert "TypeError: of another" in text
