@@ -7,7 +7,8 @@ the rows of one batch (`Join` in `trident/stages/plan.py`) keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Required
+from dataclasses import is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Required, cast
 
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
@@ -225,9 +226,13 @@ class _ChangesFirst:
 
 
 def _inherited(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table that an as-of join has, too."""
+    """The settings of a table that an as-of join has, too: a state with a name has another one."""
     names = ("state", *TaskSettings.__annotations__)
-    return {name: settings[name] for name in names if name in settings}
+    inherited = {name: settings[name] for name in names if name in settings}
+    state = inherited.get("state")
+    if is_dataclass(state) and (name := getattr(state, "name", None)) is not None:
+        inherited["state"] = replace(cast("Any", state), name=f"{name}-as-of")
+    return inherited
 
 
 # ---- connected streams ---------------------------------------------------------------------------
