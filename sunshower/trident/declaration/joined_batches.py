@@ -7,13 +7,12 @@ the rows of one batch (`Join` in `trident/stages/plan.py`) keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Required, cast
+from typing import TYPE_CHECKING, Any, Required
 
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.as_of_join import declared_as_of
+from sunshower.topologies.operators.joins.as_of_join import declared_as_of, state_beside
 from sunshower.topologies.operators.joins.joined_streams import (
     BoundedSettings,
     DeclaredJoin,
@@ -226,13 +225,10 @@ class _ChangesFirst:
 
 
 def _inherited(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table that an as-of join has, too: a state with a name has another one."""
+    """The settings of a table that an as-of join has, too."""
     names = ("state", *TaskSettings.__annotations__)
     inherited = {name: settings[name] for name in names if name in settings}
-    state = inherited.get("state")
-    if is_dataclass(state) and (name := getattr(state, "name", None)) is not None:
-        inherited["state"] = replace(cast("Any", state), name=f"{name}-as-of")
-    return inherited
+    return {**inherited, "state": state_beside(settings["state"])}
 
 
 # ---- connected streams ---------------------------------------------------------------------------
