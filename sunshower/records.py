@@ -828,7 +828,8 @@ def copied(value: T) -> T:
         return value
     copy: Any
     if kind in (list, tuple, set, frozenset):
-        copy = kind(map(copied, cast("Iterable[Any]", value)))
+        items = cast("Iterable[Any]", value)
+        copy = kind(items if LEAVES.issuperset(map(type, items)) else map(copied, items))
     elif kind is dict:
         pairs = cast("dict[Any, Any]", value).items()
         copy = {copied(name): copied(item) for name, item in pairs}

@@ -140,6 +140,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tumbling(seconds=TEXT), "tumbling: seconds is '5'; it must be a number"),
     (lambda: rows().merge(5), "5 is not a stream of batches"),
     (lambda: rows().join(5, "word"), "5 is not a stream of batches"),
+    (lambda: rows().merge(lines()), r"an ordinary stream is not .*; declare batches\(…\) of the"),
+    (
+        lambda: rows().group_by("word").connect(rows()),
+        "the stream is not grouped by its key, as in",
+    ),
     (lambda: rows().apply(5), "is 5; give a function"),
     (lambda: rows().aggregate(count(), state=MemoryState), "MemoryState is not a state"),
     (lambda: RedisState(FIVE), 'RedisState: url is an int; give an address, such as "redis://'),

@@ -22,7 +22,8 @@ from itertools import chain, islice
 from typing import Any
 
 from sunshower.errors import TopologyError
-from sunshower.records import Schema, is_table, key_of
+from sunshower.json_values import are_flat
+from sunshower.records import Schema, copied, is_table, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import GLOBAL, group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
@@ -409,6 +410,8 @@ class _GroupTree:
     def _combined(self, cells: Sequence[Any]) -> list[Any] | None:
         """The combined values of a node, in a list; None if there are none."""
         values = [cell[0] for cell in cells if isinstance(cell, list | tuple)]
+        if not are_flat(values, depth=0):  # a combiner may change what is in the nodes
+            values = [*map(copied, values)]
         return [reduce(self._combiner.combine, values)] if values else None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Required
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.as_of_join import declared_as_of
+from sunshower.topologies.operators.joins.as_of_join import declared_as_of, state_beside
 from sunshower.topologies.operators.joins.joined_streams import (
     BoundedSettings,
     DeclaredJoin,
@@ -227,7 +227,8 @@ class _ChangesFirst:
 def _inherited(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a table that an as-of join has, too."""
     names = ("state", *TaskSettings.__annotations__)
-    return {name: settings[name] for name in names if name in settings}
+    inherited = {name: settings[name] for name in names if name in settings}
+    return {**inherited, "state": state_beside(settings["state"])}
 
 
 # ---- connected streams ---------------------------------------------------------------------------

@@ -76,7 +76,7 @@ from sunshower.topologies.operators.updates import (
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many
-from sunshower.topologies.streams import Stream
+from sunshower.topologies.streams import GroupedRecords, Stream
 from sunshower.trident.declaration.joined_batches import (
     BatchTable,
     BatchTableSettings,
@@ -136,8 +136,20 @@ def check_streams(streams: Sequence[Any], where: str) -> None:
     """Raise TopologyError for a value that is not a stream of batches, or is of another group."""
     for stream in streams:
         if not isinstance(stream, BatchStream):
-            raise TopologyError(f"{where}: {stream!r:.200} is not a stream of batches")
+            raise TopologyError(_no_batches(stream, where, ""))
     check_group([stream.stage for stream in streams], where)
+
+
+def _no_batches(value: Any, where: str, more: str) -> str:
+    """The error for a value that is not a stream of batches; `more`: what it must be as well."""
+    if isinstance(value, BatchStream):
+        return f"{where}: the stream is not{more}"
+    if isinstance(value, Stream | GroupedRecords):
+        return (
+            f"{where}: an ordinary stream is not a stream of batches{more}; declare batches(…) of "
+            "the spout that it comes from, in the same group"
+        )
+    return f"{where}: {value!r:.200} is not a stream of batches{more}"
 
 
 # ---- streams -------------------------------------------------------------------------------------
@@ -403,10 +415,8 @@ class ConnectedBatches(Generic[R_co]):
         """The rows of a further stream, too."""
         where = self._grouped[0]._location("connect")
         if not isinstance(other, GroupedBatches):
-            raise TopologyError(
-                f"{where}: {other!r:.200} is no stream of batches grouped by its key, as in "
-                '.connect(payments.group_by("order"))'
-            )
+            more = ' grouped by its key, as in .connect(payments.group_by("order"))'
+            raise TopologyError(_no_batches(other, where, more))
         check_group([self._grouped[0].stream.stage, other.stream.stage], where)
         return ConnectedBatches([*self._grouped, other])
 

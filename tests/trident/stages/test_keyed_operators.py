@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Context, KeyState, Topology
+from sunshower import Context, KeyState, Topology, run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
@@ -163,6 +163,27 @@ def test_a_row_is_joined_with_what_the_changes_of_its_batch_have_left(
 
 def without_version(row: Any) -> tuple[str, int, str | None]:
     return row[0], row[1], row[3]
+
+
+def test_a_join_as_of_a_time_has_a_state_beside_that_of_the_table(tmp_path: Path) -> None:
+    topology, joined = Topology("prices"), list[Any]()
+    spouts = FixedBatchSpout(CLICKS, 4, type=Click), FixedBatchSpout(USERS, 3, type=User)
+    clicks = batches(topology, "clicks", spouts[0], store=InMemory(), group="g")
+    users = batches(topology, "users", spouts[1], group="g").group_by("user")
+    versions = users.table(state=SqliteState(tmp_path / "s.db", name="users"), field="version")
+    fields = "user", "number", "version", "name"
+    clicks.join(versions, as_of="number", how="left", fields=fields).peek(joined.append)
+    run_inline(topology.graph())
+    assert {row[1]: row[3] for row in joined} == {
+        click.number: next(
+            (user.name for user in reversed(USERS[: click.number + 1]) if user.user == click.user),
+            None,
+        )
+        for click in CLICKS
+    }
+    with closing(sqlite3.connect(tmp_path / "s.db")) as database:
+        tables = {*database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert {("users",), ("users-as-of",)} <= tables
 
 
 def soon(click: Click, state: KeyState[list[int]]) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass, replace
 from math import inf, nextafter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
@@ -253,6 +254,14 @@ def joined_as_of(
     return begin_join(declared_as_of(stream, table, on, fields, settings, where), given, where)
 
 
+def state_beside(state: Any) -> Any:
+    """The state of a join that is in the store of its table. One with a name has another name."""
+    name = getattr(state, "name", None)
+    if name is None or not is_dataclass(state):
+        return state
+    return replace(cast("Any", state), name=f"{name}-as-of")
+
+
 def declared_as_of(
     stream: Any,
     table: Any,
@@ -284,7 +293,7 @@ def declared_as_of(
     both: Any = {"how": how, "kinds": ("inner", "left"), "fields": fields, "where": where}
     ours, theirs, out = joined_schema(left, (changes.schema, table.by), **both)
     name = settings.get("name") or f"{table.name}-as-of"
-    state = {**table.settings, **settings}.get("state")
+    state = settings.get("state", state_beside(table.settings.get("state")))
     rest = rest_of(changes.schema, theirs)
     classes = {*stream.schema.classes, *changes.schema.classes, *out.classes}
     operator = AsOfJoin(

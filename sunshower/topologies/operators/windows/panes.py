@@ -9,7 +9,8 @@ from itertools import chain
 from math import inf
 from typing import Any, TypeAlias
 
-from sunshower.records import Schema
+from sunshower.json_values import are_flat
+from sunshower.records import Schema, copied
 from sunshower.topologies.operators.aggregating import result_rows
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -196,7 +197,14 @@ class OpenPanes:
         """The content of a window of a group, from those of panes; None: it has no rows."""
         places = [(group, pane) for pane in range(last - self.width + 1, last + 1)]
         within = [contents[place] for place in places if place in contents]
-        return self.contents.merged_all(within) if within else None
+        return self._merged(within) if within else None
+
+    def _merged(self, contents: Sequence[Content]) -> Content:
+        """The content of a window. Its panes may be in further windows, so a combiner that changes
+        its argument, or a reader of a result, gets a copy of what can change."""
+        if self.width > 1 and not are_flat(contents, depth=1):
+            contents = [*map(copied, contents)]
+        return self.contents.merged_all(contents)
 
     def end(
         self,
@@ -226,7 +234,7 @@ class OpenPanes:
                     if (content := contents.get((group, pane))) is not None:
                         within.setdefault(group, []).append(content)
             rows_of_windows += [
-                (last, group, self.contents.merged_all(several))
+                (last, group, self._merged(several))
                 for group, several in within.items()
                 if not behind or behind.get(group, before) < last
             ]

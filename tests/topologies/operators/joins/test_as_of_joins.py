@@ -61,6 +61,15 @@ def test_an_order_gets_the_price_that_was_valid_at_its_time(turned: bool) -> Non
     assert inner == [pair for pair in found if pair[1] is not None]
 
 
+def test_the_state_of_a_table_with_a_name_is_not_that_of_its_join(tmp_path: Path) -> None:
+    """Two operators that write one state would drop each other's entries."""
+    state = SqliteState(tmp_path / "prices.db", name="prices")
+    found, _ = run_join([Order("a", 25, "x")], PRICES, state, late=1_000)
+    assert found == [("a", 2)]
+    assert [key for key, _ in SqliteState(state.file).items("prices")] == ["x"]
+    assert [*SqliteState(state.file).items("prices-as-of")]
+
+
 def test_a_version_is_valid_for_a_time_only() -> None:
     orders = [Order("a", 25, "x"), Order("b", 26, "x"), Order("c", 41, "x")]
     found, _ = run_join(orders, PRICES, late=1_000, valid_for=5)
