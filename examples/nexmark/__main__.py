@@ -30,8 +30,7 @@ def main() -> None:
         events = batches(topology, "events", PlainSpout(spout, repeats=True), store=InMemory())
     state = MemoryState() if options.batches else None
     rows: Any = QUERIES[options.query](declare(topology, events, options.tasks, state))
-    rows = rows.records("rows") if options.batches else rows
-    rows.shuffle().bolt("print", Stdout())
+    (rows.records("rows") if options.batches else rows).shuffle().bolt("print", Stdout())
     run_inline(topology.graph())
 
 

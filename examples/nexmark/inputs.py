@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,16 +36,13 @@ def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: An
     return Inputs(topology, events, {"parallelism": tasks, "state": state})
 
 
-def persons(event: Event) -> Iterator[Person]:
-    if event.person:
-        yield event.person
+def persons(event: Event) -> list[Person]:
+    return [event.person] if event.person else []
 
 
-def auctions(event: Event) -> Iterator[Auction]:
-    if event.auction:
-        yield event.auction
+def auctions(event: Event) -> list[Auction]:
+    return [event.auction] if event.auction else []
 
 
-def bids(event: Event) -> Iterator[Bid]:
-    if event.bid:
-        yield event.bid
+def bids(event: Event) -> list[Bid]:
+    return [event.bid] if event.bid else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,5 +13,5 @@ QUERIES: dict[str, Callable[[Inputs], Stream[Any]]] = {
     name: query
     for module in (stateless, windows, joins, totals, patterns)
     for name, query in vars(module).items()
-    if re.fullmatch(r"[pq]\d+", name)
+    if name[0] in "pq" and name[1:].isdigit()
 }

@@ -104,9 +104,8 @@ def ten_seconds() -> Any:
     return tumbling(seconds=10 * SECOND, field="at", late=LATE)
 
 
-def hot(hottest: Hottest) -> Iterator[Hot]:
-    for auction, window, bids in hottest.auctions:
-        yield Hot(auction, window, bids)
+def hot(hottest: Hottest) -> list[Hot]:
+    return [Hot(*row) for row in hottest.auctions]
 
 
 def high(highest: Highest) -> Iterator[High]:

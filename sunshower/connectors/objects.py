@@ -297,7 +297,7 @@ class ObjectBatches(PartitionedSpout):
         self._shares, self._ends, self._unreadable = shares, ends, unreadable
         self._names: list[str] = self._list() if ends else []
         if ends and not self._names:
-            raise SourceError(f"ObjectBatches: {self._folder} has no objects of JSON lines, CSV or Parquet")
+            raise SourceError(f"ObjectBatches: {self._folder} has no JSON lines, CSV and Parquet")
         listed = "\0".join([str(self._folder), str(shares), *self._names])
         self._id = f"{zlib.crc32(listed.encode('utf-8', 'surrogateescape')):08x}"
 

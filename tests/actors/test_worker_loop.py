@@ -13,6 +13,7 @@ from sunshower.actors import worker as worker_module
 from sunshower.actors.worker import WorkerActor
 from sunshower.clock import ManualClock
 from sunshower.runtime.control import events
+from sunshower.runtime.events.metrics import WorkerStats
 
 _LONG_S = 1.0
 
@@ -42,8 +43,8 @@ class Core:
     def pulse(self) -> tuple[object, ...]:
         return (self.idle,)
 
-    def stats(self) -> bool:
-        return self.idle
+    def stats(self) -> WorkerStats:
+        return WorkerStats(0, 0, idle=self.idle)
 
 
 class Looping(WorkerActor):
@@ -57,7 +58,7 @@ class Looping(WorkerActor):
         self.mailbox, self.greeting, self._stopped = deque(), False, False
         self._entries, self._sent_finished = None, False
         self._last_pulse, self._changed_s, self._stats_due_s = None, math.inf, 0.0
-        self.sent: list[Any] = []
+        self.sent: list[bool] = []
 
     def work(self, wait_s: float | None, mail: object = ()) -> None:
         """The answer comes after the statistics."""
@@ -73,7 +74,7 @@ class Looping(WorkerActor):
 
     def call_master(self, event: events.Event) -> None:
         assert isinstance(event, events.Statistics)
-        self.sent.append(event.stats)
+        self.sent.append(event.stats.idle)
 
 
 def test_the_answer_to_the_last_packet_is_reported_without_a_heartbeat(

@@ -164,7 +164,8 @@ def test_exception_fails_its_tuple_and_ends_no_process() -> None:
     stage.emit()
     stage.process("split", "end")
     stage.deliver()
+    step = "(step `letters`, record Word(word='a!'))"
     assert sorted(stage.calls) == [
         ("ack", "b"),
-        ("fail", "a!", "exception in split[0]: ValueError: no such letter"),
+        ("fail", "a!", f"exception in split[0]: ValueError: no such letter {step}"),
     ]

@@ -63,7 +63,7 @@ def test_a_failed_attempt_has_its_cause_and_the_next_one_commits() -> None:
     assert run.wait(60.0)
     history = history_of(run)
     found = batches_of(history)
-    odd = "exception in rows[0]: ValueError: that is odd"
+    odd = "exception in rows[0]: ValueError: that is odd (step `Odd.__call__`)"
     assert ends(found[:4]) == [
         (1, 0, 4, "committed"),
         (2, 0, 0, odd),  # it failed before all of it was emitted

@@ -198,7 +198,7 @@ def test_a_batch_that_keeps_failing_is_skipped_and_the_others_count(tmp_path: Pa
     lines = [line.text for start in bad for line in LINES[start : start + 4]]
     assert [letter["record"]["text"] for letter in dead] == lines
     assert {(letter["reason"], letter["attempts"]) for letter in dead} == {
-        ("ValueError: that is odd", 2)
+        ("ValueError: that is odd (step `RaisesForOdd.init`, record Word(word='odd'))", 2)
     }
 
 

@@ -33,6 +33,8 @@ def about(error: BaseException, record: Any, step: str) -> str:
     "step `add`, field `amount` of Sale(item='a', amount=5)". `record`: what the component has got;
     `step`: its name, unless a function of the user is known. Empty if neither is known."""
     frames = [*_user_frames(error)]
+    if type(record).__module__.startswith("sunshower.trident."):  # of batches, not of a user
+        record = None
     if frames:
         code = frames[0][0].f_code
         step = code.co_qualname.rpartition("<locals>.")[2]

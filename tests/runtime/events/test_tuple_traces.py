@@ -183,7 +183,8 @@ def test_a_failed_tree_shows_where_and_why_and_its_replay_is_beside_it() -> None
     found = traces(topology)
     (tree,) = found.failed
     assert (tree.message_id, tree.attempt, tree.cause) == ("17", 1, "exception")
-    assert tree.reason == "exception in fail[0]: ValueError: not this one"
+    step = "(step `FailOnce.process`, record Item(value=17))"
+    assert tree.reason == f"exception in fail[0]: ValueError: not this one {step}"
     (hop,) = tree.hops
     assert (hop.cause, hop.acked_s) == ("exception", None)
     assert hop.refused_s is not None

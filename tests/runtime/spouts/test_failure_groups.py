@@ -82,5 +82,6 @@ def test_the_snapshot_says_why_and_where_a_tree_failed() -> None:
     assert group.example == "{'value': 7}"
     found = group.failure
     assert (found.cause, found.component) == (Cause.EXCEPTION, "check")
-    assert found.reason == "ValueError: seven is refused"
+    step = "(step `refuse_sevens`, record Number(value=7))"
+    assert found.reason == f"ValueError: seven is refused {step}"
     assert "refuse_sevens" in found.traceback

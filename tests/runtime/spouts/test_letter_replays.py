@@ -138,7 +138,8 @@ def test_a_letter_that_uses_up_its_attempts_is_a_dead_letter_again(
     assert sorted(done.results["picky"][0]) == [Item(0), Item(1), Item(2)]
     (letter,) = done.results["kept"][0]
     assert (letter.message_id, letter.record, letter.attempts) == (POISON, {"number": POISON}, 2)
-    assert (letter.reason, letter.stream) == ("ValueError: no seven", "default")
+    reason = "ValueError: no seven (step `Picky.process`, record Item(number=7))"
+    assert (letter.reason, letter.stream) == (reason, "default")
     assert letter.time >= 1_000
     assert done.results["spout"] == [[0, 1, 2]], "neither acks nor failures of the letter"
     counts = done.snapshot.component("spout")

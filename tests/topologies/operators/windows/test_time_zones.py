@@ -154,7 +154,7 @@ NAMES = {
     of_a_join: "field 'on' of spout 'in'",
     of_event_timers: "field 'at' of spout 'in'",
     of_timers: "the timer of a state",
-    of_batches: "field 'at' of spout 'in'",
+    of_batches: "field 'at' of a row of spout 'in'",
 }
 
 
