@@ -415,8 +415,11 @@ class ConnectedBatches(Generic[R_co]):
         """The rows of a further stream, too."""
         where = self._grouped[0]._location("connect")
         if not isinstance(other, GroupedBatches):
-            more = ' grouped by its key, as in .connect(payments.group_by("order"))'
-            raise TopologyError(_no_batches(other, where, more))
+            raise TopologyError(
+                _no_batches(
+                    other, where, ' grouped by its key, as in .connect(payments.group_by("order"))'
+                )
+            )
         check_group([self._grouped[0].stream.stage, other.stream.stage], where)
         return ConnectedBatches([*self._grouped, other])
 

@@ -1,5 +1,4 @@
-"""Combiners that change their arguments, and readers that change results: neither changes what is
-stored, nor what another window or reader has."""
+"""Combiners that change their arguments, and readers that change results, change nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ EVENTS = [Event("abc"[at * at % 3], at) for at in range(90)]
 WIDTH, EVERY = 30, 10
 
 
-class Events(Spout):
+class Events(Spout[Any]):
     emits = Event
 
     def records(self) -> Iterator[Event]:
