@@ -156,7 +156,14 @@ def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[
 def _nullable(kind: type[Any]) -> set[str]:
     """The fields that may be None."""
     fields = message_fields(kind)
-    return {name for name, (hint, _) in fields.items() if {NoneType, None} & {*get_args(hint)}}
+    return {name for name, (hint, _) in fields.items() if _may_be_none(hint)}
+
+
+def _may_be_none(hint: Any) -> bool:
+    args = get_args(hint)
+    if get_origin(hint) in _WRAPPERS:
+        return _may_be_none(args[0])
+    return NoneType in args or None in args
 
 
 def message_fields(kind: type[Any]) -> dict[str, tuple[Any, bool]]:

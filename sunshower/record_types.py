@@ -197,6 +197,8 @@ class AttrsClass(RecordType):
         return taken if isinstance(taken, type) else Any
 
     def undeclared(self, name: str) -> str:
+        if name == "_attrs_cached_hash":
+            return f"Declare {self.kind.__name__} without cache_hash=True"
         is_decorated = "__attrs_attrs__" in vars(self.kind)
         decorate = "" if is_decorated else f", and decorate {self.kind.__name__} with @define"
         return f"Declare it: `{name}: … = field(init=False)`{decorate}"
@@ -404,7 +406,12 @@ def record_type_of(kind: Any) -> RecordType | None:
 
 def is_record(kind: Any) -> bool:
     """Whether values of a class are records. Those of a TypedDict are dictionaries."""
-    described = record_type_of(kind)
+    return isinstance(kind, type) and _has_records(kind)
+
+
+@lru_cache(1024)  # copies ask for each value
+def _has_records(kind: Any) -> bool:
+    described = _described(kind)
     return described is not None and described.instances is kind
 
 

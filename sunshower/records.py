@@ -602,7 +602,8 @@ class RecordClass:
                 f"elsewhere. Make the attribute that has the value a field, and {name!r} a "
                 f"property that is no field; or store it as `vars(self)[{name!r}]`"
             )
-        return f"{kind} has no value of its field {name!r}: set it in __post_init__"
+        where = "the constructor" if isinstance(self.described, ModelClass) else "__post_init__"
+        return f"{kind} has no value of its field {name!r}: set it in {where}"
 
 
 def _known_class(kind: Any) -> RecordClass | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from sunshower.errors import SourceError
 from sunshower.topologies.components import OnStream, Out_co, Spout
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ class Unreadable:
     reason: str
     exception: str = ""  #: the exception's type
     halts: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.record, Mapping):
+            raise SourceError(
+                "Unreadable(): record is the content of a dead letter, field → value, such as "
+                f'{{"line": text}}, and not {type(self.record).__name__}'
+            )
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from io import BytesIO, StringIO
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
@@ -32,6 +32,7 @@ from sunshower.errors import ClusterError, SourceError, SunshowerError, Topology
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
+from sunshower.topologies.logs import Unreadable
 from sunshower.trident import InMemory, InSqlite, PlainSpout, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
@@ -473,3 +474,18 @@ def test_a_long_value_and_columns_without_a_name() -> None:
     data = b"\xef\xbb\xbf\na,b,,\n" + b"x" * 200_000 + b",2,,\n"
     (row,) = records_of(RecordReaders(Pair).of_file("x.csv", BytesIO(data)))
     assert row == ("x" * 200_000, "2")
+
+
+class Limited(NamedTuple):
+    a: str
+    b: Annotated[int | None, "a note"] = 3
+
+
+def test_an_empty_value_is_none_where_the_field_may_be_none() -> None:
+    rows = records_of(RecordReaders(Limited).of_file("x.csv", BytesIO(b"a,b\nx,\ny,2\n")))
+    assert rows == [("x", None), ("y", 2)]
+
+
+def test_what_is_unreadable_has_the_content_of_its_letter() -> None:
+    with pytest.raises(SourceError, match="field → value"):
+        Unreadable(0, "a line", "why")  # type: ignore[arg-type]

@@ -428,6 +428,11 @@ def test_a_class_whose_records_would_lose_something_is_refused(kind: Any, messag
         Topology("t").spout("source", Records([], type=kind))
 
 
+@attrs.frozen(cache_hash=True)
+class Hashed:
+    number: int
+
+
 def record_with(kind: Any, change: Callable[[Any], Any]) -> Any:
     record = make(kind)
     change(record)
@@ -441,6 +446,7 @@ def record_with(kind: Any, change: Callable[[Any], Any]) -> Any:
         (Keyed, {"number": 1}, r"a Keyed has no key 'item'"),
         (Model, Model.model_construct(number=1), r"Model has no value of its field 'item'"),
         (Keyed, make(Named), r"Keyed"),
+        (Hashed, Hashed(1), r"without cache_hash=True"),
     ],
 )
 def test_a_record_that_would_lose_something_is_refused_at_the_source(

@@ -156,7 +156,7 @@ def group_table(groups: Sequence[LetterGroup], marks: Marks) -> Table:
 def field_table(letters: Sequence[StoredLetter]) -> Table | None:
     """How many letters are about each field, by the type of the error; None: no error names one."""
     named = [(_FIELD.search(stored.letter.reason), stored.letter.exception) for stored in letters]
-    counts = Counter((match[match.lastindex], kind) for match, kind in named if match)
+    counts = Counter((match[match.lastgroup or 0], kind) for match, kind in named if match)
     if not counts:
         return None
     table = new_table("field", "error", "letters", title="By field and type of the error")
