@@ -16,7 +16,6 @@ import binascii
 import inspect
 import json
 import math
-import re
 from base64 import b64decode
 from collections import Counter, abc
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +57,15 @@ from sunshower.record_types import (
 )
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, read_scalar
-from sunshower.texts import clip, describe, did_you_mean, message_of
+from sunshower.texts import (
+    ABSENT,
+    SHOWN_BYTES,
+    Misfit,
+    clip,
+    did_you_mean,
+    misfit_of,
+    reason_of,
+)
 from sunshower.value_types import DEPTH_MAX, itself
 
 Read = Callable[[Any], Any]
@@ -66,14 +73,8 @@ Read = Callable[[Any], Any]
 _WRAPPERS: tuple[Any, ...] = (Annotated, Required, NotRequired)
 _NATIVE: frozenset[Any] = frozenset({NoneType, bool, int, float, str})
 _TEXT = frozenset({str})
-_SHOWN_BYTES = 128  # of a value in an error
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
-_ABSENT = object()
-_PLACE = re.compile(r"(?:key` in `)?\$(?:\.(.*?))?((?:\[(?:\d+|\.\.\.)\])*)`", re.DOTALL)
-_WRONG = re.compile(r"Expected `(.+?)`(?:, got `.+`)?")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.+)`", re.DOTALL)
 _as_json = json.JSONEncoder(default=for_json).encode
 
 
@@ -200,7 +201,7 @@ def read_json(data: bytes | str) -> Any:
     try:
         return msgspec.json.decode(_trimmed(data))
     except user_errors() as error:
-        raise UnreadableRecord(_reason(error)) from error
+        raise UnreadableRecord(reason_of(error)) from error
 
 
 def field_readers(kind: type[Any]) -> Mapping[str, Read]:
@@ -219,72 +220,6 @@ def _trimmed(data: bytes | str) -> bytes:
     """JSON without a byte order mark, and without blanks before it."""
     data = data.encode() if isinstance(data, str) else data
     return data.removeprefix(_BOM).lstrip(_BLANK)
-
-
-# ---- misfits ------------------------------------------------------------------------------------
-
-
-class _Misfit(ValueError):
-    """A value that does not fit its type: what is wrong, or where in it the `cause` is. `{}` in the
-    text stands for the value, which is described only for the error that is reported."""
-
-    def __init__(
-        self, text: str, value: Any = _ABSENT, *, place: str = "", cause: _Misfit | None = None
-    ) -> None:
-        super().__init__(text)
-        self.value, self.place, self.cause = value, place, cause
-
-    def message(self, name: str) -> str:
-        """What is wrong and where, from the record called `name` on."""
-        places, misfit = [self.place], self
-        while misfit.cause is not None:
-            misfit = misfit.cause
-            places.append(misfit.place)
-        text = str(misfit)
-        if misfit.value is not _ABSENT:
-            text = text.replace("{}", describe(misfit.value, _SHOWN_BYTES), 1)
-        place = "".join(places)
-        return f"{clip(name + place)}: {text}" if place else text
-
-
-def _reason(error: BaseException) -> str:
-    return "it is nested too deeply" if type(error) is RecursionError else message_of(error)
-
-
-def _misfit(error: BaseException, name: str, value: Any) -> _Misfit:
-    """What msgspec says of a value that is to be a record called `name`."""
-    text, at, place = str(error).rpartition(" - at `")
-    match = _PLACE.fullmatch(place) if at else None
-    field, indexes = (match.groups() if match else ("", "")) or ("", "")
-    where = f"{f'.{field}' if field else ''}{indexes.replace('[...]', '')}"
-    if type(error.__cause__) is _Misfit:
-        return _Misfit("", place=where, cause=error.__cause__)
-    text = text if match else _reason(error)
-    if missing := _MISSING.fullmatch(text):
-        return _Misfit(f"{name} without {missing[1]}", place=where)
-    if unknown := _UNKNOWN.fullmatch(text):
-        return _Misfit(f"{name} has no field {unknown[1]!r}", place=where)
-    if not isinstance(error, msgspec.ValidationError) or value is _ABSENT:
-        return _Misfit(text, place=where)
-    value = _value_at(value, field, indexes)
-    if text.startswith("Expected `object`") and not where:
-        return _Misfit(f"{name} was expected, and it is {{}}", value)
-    if wrong := _WRONG.fullmatch(text):
-        has = "has a key that is" if place.startswith("key") else "is"
-        expected = wrong[1].replace("int | float", "float")
-        return _Misfit(f"{{}} {has} no {expected}", value, place=where)
-    return _Misfit(f"{{}}: {text}", value, place=where)
-
-
-def _value_at(value: Any, field: str, indexes: str) -> Any:
-    """The value at a place that msgspec names, or the one around it that has a place."""
-    if field and type(value) is dict:
-        value = value[field]
-    for index in re.findall(r"\[(.+?)\]", indexes):
-        if index == "..." or type(value) not in (list, tuple):
-            break
-        value = value[int(index)]
-    return value
 
 
 def _finite(text: str) -> Any:
@@ -310,10 +245,10 @@ def _hooked(read: Read | None = None) -> Any:
 def _hook(kind: Any, value: Any) -> Any:
     try:
         return kind.read(value)
-    except _Misfit:
+    except Misfit:
         raise
     except user_errors() as error:  # a constructor may raise anything
-        raise _Misfit(_reason(error)) from error
+        raise Misfit(reason_of(error)) from error
 
 
 class _Readers:
@@ -369,14 +304,14 @@ class _Readers:
             try:
                 return self.convert(value, wire)
             except user_errors() as error:
-                raise _misfit(error, "", value) from None
+                raise misfit_of(error, "", value) from None
 
         return read
 
     def field(self, read: Read, name: str, value: Any) -> Any:
         try:
             return read(value)
-        except _Misfit as error:
+        except Misfit as error:
             raise UnreadableRecord(error.message(name)) from error
         finally:
             self.known.clear()
@@ -451,20 +386,20 @@ class _Readers:
     def _typed_dict(self, kind: Any) -> Any:
         hints = hints_of(kind)
         required = {name for name, hint in hints.items() if is_required(kind, name, hint)}
-        struct = self.struct({name: (hint, _ABSENT) for name, hint in hints.items()})
+        struct = self.struct({name: (hint, ABSENT) for name, hint in hints.items()})
         values_of = _getter(range(len(hints)))
 
         def read(value: Any) -> Any:
             items = dict(_expect(dict, value))
             if missing := [name for name in hints if name in required and name not in items]:
-                raise _Misfit(f"{kind.__name__} without {', '.join(missing)}")
+                raise Misfit(f"{kind.__name__} without {', '.join(missing)}")
             known = {name: items[name] for name in hints if name in items}
             try:
                 values = values_of(self.convert(known, struct))
             except user_errors() as error:
-                raise _misfit(error, kind.__name__, known) from None
+                raise misfit_of(error, kind.__name__, known) from None
             pairs = zip(hints, values, strict=True)
-            return items | {name: item for name, item in pairs if item is not _ABSENT}
+            return items | {name: item for name, item in pairs if item is not ABSENT}
 
         return _hooked(read)
 
@@ -483,11 +418,11 @@ class _Readers:
             for name, item in _expect(dict, given).items():
                 converted = read_key(name)
                 if converted in mapping:
-                    raise _Misfit("two keys are {}", name)
+                    raise Misfit("two keys are {}", name)
                 try:
                     mapping[converted] = read_value(item)
-                except _Misfit as error:
-                    raise _Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
+                except Misfit as error:
+                    raise Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
             return Counter(mapping) if kind is Counter else build(mapping)
 
         return _hooked(read)
@@ -502,9 +437,9 @@ class _Readers:
                 try:
                     if kind is not float or type(form) is float:
                         return of_value(form)
-                except _Misfit:
+                except Misfit:
                     continue
-            raise _Misfit(f"the key {{}} is no {_name(annotation)}", text)
+            raise Misfit(f"the key {{}} is no {_name(annotation)}", text)
 
         return read
 
@@ -522,11 +457,11 @@ class _Readers:
             for member, reader in readers:
                 try:
                     value_read = reader(value)
-                except _Misfit:
+                except Misfit:
                     continue
                 if type(value_read) is type(member) and value_read == member:
                     return member
-            raise _Misfit(f"{{}} is none of {', '.join(map(repr, args))}", value)
+            raise Misfit(f"{{}} is none of {', '.join(map(repr, args))}", value)
 
         return _hooked(read)
 
@@ -566,7 +501,7 @@ class _RecordReader:
             hints, defaults = hints_of(kind), record_class(kind).defaults
             empty = inspect.Parameter.empty
             fields = {
-                name: (hints.get(name, Any), _ABSENT if name in defaults else empty)
+                name: (hints.get(name, Any), ABSENT if name in defaults else empty)
                 for name in record_fields(kind)
             }
             build: Read = record_class(kind).build_named
@@ -613,12 +548,12 @@ class _RecordReader:
         """The record of an object that is a message, or an item of one. Raises UnreadableRecord."""
         try:
             if type(value) is not dict:
-                raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+                raise Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
             return self._read(value)
-        except _Misfit as error:
+        except Misfit as error:
             raise self._refusal(error, place) from error
         except user_errors() as error:
-            raise self._refusal(_Misfit(_reason(error)), place) from error
+            raise self._refusal(Misfit(reason_of(error)), place) from error
         finally:
             if self._readers.known:
                 self._readers.known.clear()
@@ -637,7 +572,7 @@ class _RecordReader:
                 place = f"[{index}]"
                 records.append(self._made(struct))
             return records
-        except _Misfit as error:
+        except Misfit as error:
             raise self._refusal(error, place) from error
         except user_errors() as error:
             raise self._refusal(self._located(error, data), place) from error
@@ -657,18 +592,18 @@ class _RecordReader:
     def of_struct(self, struct: Any) -> Any:
         try:
             return self._made(struct)
-        except _Misfit as error:
+        except Misfit as error:
             raise self._refusal(error, "") from error
 
-    def _located(self, error: BaseException, data: bytes | str) -> _Misfit:
-        value: Any = _ABSENT
-        if isinstance(error, msgspec.ValidationError) and type(error.__cause__) is not _Misfit:
+    def _located(self, error: BaseException, data: bytes | str) -> Misfit:
+        value: Any = ABSENT
+        if isinstance(error, msgspec.ValidationError) and type(error.__cause__) is not Misfit:
             with user_errors_suppressed():  # such as a number that is too large for any field
                 value = msgspec.json.Decoder(float_hook=_finite).decode(data)
-        return _misfit(error, self._kind.__name__, value)
+        return misfit_of(error, self._kind.__name__, value)
 
-    def _refusal(self, error: _Misfit, place: str) -> UnreadableRecord:
-        located = _Misfit("", place=place, cause=error) if place else error
+    def _refusal(self, error: Misfit, place: str) -> UnreadableRecord:
+        located = Misfit("", place=place, cause=error) if place else error
         return UnreadableRecord(located.message(self._kind.__name__))
 
     # ---- values ---------------------------------------------------------------------------------
@@ -678,16 +613,16 @@ class _RecordReader:
         of this value before is returned, or raised."""
         readers, key = self._readers, (id(value), self._kind)
         if (before := readers.known.get(key)) is not None:
-            if type(before[1]) is _Misfit:
-                raise _Misfit("", cause=before[1])
+            if type(before[1]) is Misfit:
+                raise Misfit("", cause=before[1])
             return before[1]
         if readers.depth >= DEPTH_MAX:
-            raise _Misfit(f"records are nested more than {DEPTH_MAX} deep, and cannot travel")
+            raise Misfit(f"records are nested more than {DEPTH_MAX} deep, and cannot travel")
         readers.depth += 1
         try:
             result = self._read(value)
         except user_errors() as error:
-            misfit = error if type(error) is _Misfit else _Misfit(_reason(error))
+            misfit = error if type(error) is Misfit else Misfit(reason_of(error))
             readers.known[key] = value, misfit
             raise misfit from error.__cause__
         finally:
@@ -707,7 +642,7 @@ class _RecordReader:
             struct = self._convert(value)
         except user_errors() as error:
             if _TEXT.issuperset(map(type, value)):
-                raise _misfit(error, self._kind.__name__, value) from None
+                raise misfit_of(error, self._kind.__name__, value) from None
             value = {name: item for name, item in value.items() if type(name) is str}
             return self._read(value)  # other names of MessagePack are ignored
         try:
@@ -717,9 +652,9 @@ class _RecordReader:
 
     def _as_object(self, value: Any) -> dict[str, Any]:
         if not self._is_tuple or type(value) not in (list, tuple):
-            raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+            raise Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
         if len(value) != len(self._order):
-            raise _Misfit(
+            raise Misfit(
                 f"{{}} has {len(value)} values, and {self._kind.__name__} has {len(self._order)} "
                 "fields",
                 value,
@@ -730,7 +665,7 @@ class _RecordReader:
         if unknown := value.keys() - self.names:
             name = min(map(str, unknown))
             hint = did_you_mean(name, self.names)
-            raise _Misfit(f"{self._kind.__name__} has no field {name!r}{hint}")
+            raise Misfit(f"{self._kind.__name__} has no field {name!r}{hint}")
 
     def _made(self, struct: Any) -> Any:
         try:
@@ -738,9 +673,9 @@ class _RecordReader:
         except user_errors() as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: BaseException) -> _Misfit:
+    def _refused(self, error: BaseException) -> Misfit:
         """What a constructor raises, which may be anything."""
-        return _Misfit(f"{self._kind.__name__}: {_reason(error)}")
+        return Misfit(f"{self._kind.__name__}: {reason_of(error)}")
 
 
 class _ModelReader(_RecordReader):
@@ -765,7 +700,7 @@ class _ModelReader(_RecordReader):
 
     def _read(self, value: Any) -> Any:
         if type(value) is not dict:
-            raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+            raise Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
         try:
             if self._readers.of_json:
                 return self._kind.model_validate_json(msgspec.json.encode(value))
@@ -773,7 +708,7 @@ class _ModelReader(_RecordReader):
         except user_errors() as error:
             raise self._of_pydantic(error) from error
 
-    def _of_pydantic(self, error: BaseException) -> _Misfit:
+    def _of_pydantic(self, error: BaseException) -> Misfit:
         """The first misfit that pydantic names."""
         errors = getattr(error, "errors", None)
         if type(error).__name__ != "ValidationError" or errors is None:
@@ -782,10 +717,10 @@ class _ModelReader(_RecordReader):
         place = "".join(f"[{part}]" if type(part) is int else f".{part}" for part in misfit["loc"])
         if misfit["type"] == "missing":
             around, _, name = place.rpartition(".")
-            return _Misfit(f"{self._kind.__name__} without {name}", place=around)
+            return Misfit(f"{self._kind.__name__} without {name}", place=around)
         if not place:
-            return _Misfit(f"{self._kind.__name__}: {misfit['msg']}")
-        return _Misfit(f"{{}}: {misfit['msg']}", misfit["input"], place=place)
+            return Misfit(f"{self._kind.__name__}: {misfit['msg']}")
+        return Misfit(f"{{}}: {misfit['msg']}", misfit["input"], place=place)
 
 
 class _UnionReader:
@@ -804,7 +739,7 @@ class _UnionReader:
         self._names = " | ".join(_name(kind) for kind, _ in members)
 
     def read(self, value: Any) -> Any:
-        misfits: list[_Misfit] = []
+        misfits: list[Misfit] = []
         members = self._members
         if self._is_strict and type(value) is dict:
             names, known = value.keys(), members
@@ -819,10 +754,10 @@ class _UnionReader:
         if fitting := self._fitting(value, members, misfits):
             return self._only(value, fitting)
         if self._has_one_record and misfits:
-            raise _Misfit("", cause=misfits[0])  # with the field that does not fit
-        raise _Misfit(f"{{}} is no {self._names}", value)
+            raise Misfit("", cause=misfits[0])  # with the field that does not fit
+        raise Misfit(f"{{}} is no {self._names}", value)
 
-    def _fitting(self, value: Any, members: Any, misfits: list[_Misfit]) -> list[Any]:
+    def _fitting(self, value: Any, members: Any, misfits: list[Misfit]) -> list[Any]:
         """What is read for the first member that fits; for a record, for the others, too."""
         fitting: list[Any] = []
         for read, record in members:
@@ -830,7 +765,7 @@ class _UnionReader:
                 break
             try:
                 fitting.append(read(value))
-            except _Misfit as error:
+            except Misfit as error:
                 misfits += [] if record is None else [error]
             else:
                 if record is None or not self._is_strict:
@@ -841,7 +776,7 @@ class _UnionReader:
         if len(records) == 1:
             return records[0]
         names = " and ".join(sorted(type(record).__name__ for record in records))
-        raise _Misfit(f"{{}} may be a record of {names}", value)
+        raise Misfit(f"{{}} may be a record of {names}", value)
 
 
 # ---- values without a type in msgspec ---------------------------------------------------------
@@ -891,7 +826,7 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
     if isinstance(described, StructClass | DictClass):
         in_message = {described.names.get(name, name): name for name in given}
         has = {
-            name: (given[own][0], _ABSENT if given[own][1] else empty)
+            name: (given[own][0], ABSENT if given[own][1] else empty)
             for name, own in in_message.items()
         }
 
@@ -920,14 +855,14 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
         if is_plain_tuple:
             return fields, partial(tuple.__new__, kind), False
         return fields, lambda values: kind(*values), False
-    named = {name: (hint, _ABSENT if has else empty) for name, (hint, has) in given.items()}
+    named = {name: (hint, ABSENT if has else empty) for name, (hint, has) in given.items()}
     return named, lambda values: kind(**values), True
 
 
 def _by_name(build: Read, names: tuple[str, ...]) -> Read:
     def named(values: Sequence[Any]) -> Any:
         pairs = zip(names, values, strict=True)
-        return build({name: value for name, value in pairs if value is not _ABSENT})
+        return build({name: value for name, value in pairs if value is not ABSENT})
 
     return named
 
@@ -956,14 +891,14 @@ def _scalar(kind: type[Any]) -> Read:
     def read(value: Any) -> Any:
         if type(value) is str:
             try:
-                if len(value) < _SHOWN_BYTES:
+                if len(value) < SHOWN_BYTES:
                     return of_text(value)
             except user_errors():  # which `read_scalar` describes
                 return read_scalar(kind, value)
             return read_scalar(kind, value)
         if type(value) is kind:  # Avro has some of them
             return value
-        raise _Misfit(f"{{}} is no {kind.__name__}, which is a text", value)
+        raise Misfit(f"{{}} is no {kind.__name__}, which is a text", value)
 
     return read
 
@@ -980,7 +915,7 @@ def _bytes(is_text: bool, value: Any) -> Any:
             return b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise _Misfit(f"{{}} is no bytes{', which are base64 in JSON' if is_text else ''}", value)
+    raise Misfit(f"{{}} is no bytes{', which are base64 in JSON' if is_text else ''}", value)
 
 
 def _of_text(read: Read) -> Read:
@@ -989,7 +924,7 @@ def _of_text(read: Read) -> Read:
     def of_text(value: Any) -> Any:
         forms = [value, *_values_of_key(value)]
         for form in forms[:-1]:
-            with suppress(_Misfit):
+            with suppress(Misfit):
                 return read(form)
         return read(forms[-1])
 
@@ -1027,7 +962,7 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
                 return make(value)  # several of a Flag, which has others for a negative number
         except (TypeError, ValueError):
             pass
-        raise _Misfit(f"{{}} is no {kind.__name__}", value)
+        raise Misfit(f"{{}} is no {kind.__name__}", value)
 
     return read
 
@@ -1035,12 +970,12 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
 def _expect(kind: type[Any], value: Any) -> Any:
     if isinstance(value, kind):
         return value
-    raise _Misfit(f"{{}} is no {'object' if kind is dict else 'array'}", value)
+    raise Misfit(f"{{}} is no {'object' if kind is dict else 'array'}", value)
 
 
 def _values_of_key(text: Any) -> list[Any]:
     """What a key of JSON stands for besides a text: a number, true, false or null."""
-    if type(text) is not str or len(text) > _SHOWN_BYTES:
+    if type(text) is not str or len(text) > SHOWN_BYTES:
         return []
     if text in ("true", "false", "null"):
         return [{"true": True, "false": False, "null": None}[text]]

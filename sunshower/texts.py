@@ -223,3 +223,77 @@ def _repr(value: Any) -> str:
         return repr(value)
     except user_errors() as error:
         return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+
+
+# ---- misfits ------------------------------------------------------------------------------------
+
+SHOWN_BYTES = 128  # of a value in an error
+ABSENT = object()
+_PLACE = re.compile(r"(?:key` in `)?\$(?:\.(.*?))?((?:\[(?:\d+|\.\.\.)\])*)`", re.DOTALL)
+_WRONG = re.compile(r"Expected `(.+?)`(?:, got `.+`)?")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.+)`", re.DOTALL)
+
+
+class Misfit(ValueError):
+    """A value that does not fit its type: what is wrong, or where in it the `cause` is. `{}` in the
+    text stands for the value, which is described only for the error that is reported."""
+
+    def __init__(
+        self, text: str, value: Any = ABSENT, *, place: str = "", cause: Misfit | None = None
+    ) -> None:
+        super().__init__(text)
+        self.value, self.place, self.cause = value, place, cause
+
+    def message(self, name: str) -> str:
+        """What is wrong and where, from the record called `name` on."""
+        places, misfit = [self.place], self
+        while misfit.cause is not None:
+            misfit = misfit.cause
+            places.append(misfit.place)
+        text = str(misfit)
+        if misfit.value is not ABSENT:
+            text = text.replace("{}", describe(misfit.value, SHOWN_BYTES), 1)
+        place = "".join(places)
+        return f"{clip(name + place)}: {text}" if place else text
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a value could not be read."""
+    return "it is nested too deeply" if type(error) is RecursionError else message_of(error)
+
+
+def misfit_of(error: BaseException, name: str, value: Any) -> Misfit:
+    """What msgspec says of a value that is to be a record called `name`."""
+    text, at, place = str(error).rpartition(" - at `")
+    match = _PLACE.fullmatch(place) if at else None
+    field, indexes = (match.groups() if match else ("", "")) or ("", "")
+    where = f"{f'.{field}' if field else ''}{indexes.replace('[...]', '')}"
+    if type(error.__cause__) is Misfit:
+        return Misfit("", place=where, cause=error.__cause__)
+    text = text if match else reason_of(error)
+    if missing := _MISSING.fullmatch(text):
+        return Misfit(f"{name} without {missing[1]}", place=where)
+    if unknown := _UNKNOWN.fullmatch(text):
+        return Misfit(f"{name} has no field {unknown[1]!r}", place=where)
+    if type(error).__name__ != "ValidationError" or value is ABSENT:
+        return Misfit(text, place=where)
+    value = _value_at(value, field, indexes)
+    if text.startswith("Expected `object`") and not where:
+        return Misfit(f"{name} was expected, and it is {{}}", value)
+    if wrong := _WRONG.fullmatch(text):
+        has = "has a key that is" if place.startswith("key") else "is"
+        expected = wrong[1].replace("int | float", "float")
+        return Misfit(f"{{}} {has} no {expected}", value, place=where)
+    return Misfit(f"{{}}: {text}", value, place=where)
+
+
+def _value_at(value: Any, field: str, indexes: str) -> Any:
+    """The value at a place that msgspec names, or the one around it that has a place."""
+    if field and type(value) is dict:
+        value = value[field]
+    for index in re.findall(r"\[(.+?)\]", indexes):
+        if index == "..." or type(value) not in (list, tuple):
+            break
+        value = value[int(index)]
+    return value

@@ -17,14 +17,13 @@ def main() -> None:
     parser.add_argument("query", choices=QUERIES)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--rate", type=int, default=100, help="events a second of event time")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tasks", type=int, default=1, help="of each keyed operator")
     parser.add_argument("--batches", action="store_true", help="exactly once, in batches")
     options = parser.parse_args()
     if min(options.events, options.rate, options.tasks) < 1:
         parser.error("--events, --rate and --tasks are at least 1")
     topology = Topology(options.query)
-    spout = Nexmark(options.events, options.seed, options.rate)
+    spout = Nexmark(options.events, rate=options.rate)
     events: Any = topology.spout("events", spout) if not options.batches else None
     if options.batches:  # all queries but q10 and q13
         events = batches(topology, "events", PlainSpout(spout, repeats=True), store=InMemory())
