@@ -198,7 +198,7 @@ class AttrsClass(RecordType):
 
     def undeclared(self, name: str) -> str:
         if name == "_attrs_cached_hash":
-            return f"Declare {self.kind.__name__} without cache_hash=True"
+            return f"Declare {self.kind.__name__} without the caching of its hash"
         is_decorated = "__attrs_attrs__" in vars(self.kind)
         decorate = "" if is_decorated else f", and decorate {self.kind.__name__} with @define"
         return f"Declare it: `{name}: … = field(init=False)`{decorate}"

@@ -96,7 +96,7 @@ def list_(address: Address = "auto") -> None:
     from sunshower.cli.health import wait_lines
     from sunshower.cli.ui.source import why_silent
 
-    titles = ("per s", "behind", "acked", "failed", "restarts", "workers", "tasks")
+    titles = ("per s", "behind", "acked", "failed", "restarts")
     table = new_table("topology", "state", "up", numbers=titles)
     waits: list[str] = []
     with connect(address) as cluster:
@@ -229,7 +229,7 @@ def _row(name: str, overview: Overview) -> list[str]:
     from sunshower.cli.ui.source import summary_facts
 
     facts = summary_facts(name, overview, time.time())
-    fields = ("rate", "lag", "acked", "failed", "restarts", "workers", "tasks")
+    fields = ("rate", "lag", "acked", "failed", "restarts")
     numbers = ("" if facts[field] is None else f"{facts[field]:,.0f}" for field in fields)
     state = ", ".join([facts["state"], *facts["marks"]])
     return [name, state, elapsed(facts["up_s"]), *numbers]

@@ -260,7 +260,7 @@ def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path
         ObjectFiles(tmp_path, format="csv")
     with pytest.raises(ConfigError, match="is not a folder"):
         ObjectBatches("ftp://host/x", type=Order, ends=True)
-    with pytest.raises(SourceError, match=r"has no \.jsonl"):
+    with pytest.raises(SourceError, match=r"has no JSON lines"):
         ObjectBatches(tmp_path, type=Order, ends=True)
     with pytest.raises(RecordMismatch):
         ObjectBatches(tmp_path, type=dict)

@@ -446,7 +446,7 @@ def record_with(kind: Any, change: Callable[[Any], Any]) -> Any:
         (Keyed, {"number": 1}, r"a Keyed has no key 'item'"),
         (Model, Model.model_construct(number=1), r"Model has no value of its field 'item'"),
         (Keyed, make(Named), r"Keyed"),
-        (Hashed, Hashed(1), r"without cache_hash=True"),
+        (Hashed, Hashed(1), r"without the caching of its hash"),
     ],
 )
 def test_a_record_that_would_lose_something_is_refused_at_the_source(
