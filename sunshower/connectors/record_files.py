@@ -288,7 +288,9 @@ class _File:
         """Up to so many of the next records, with their numbers. Raises StopIteration at the end,
         and SourceError for a file that cannot be read, again at each call."""
         if self._blocks is None:
-            self._size = _size(self.path) or 0
+            if (size := _size(self.path)) is None:  # the way out that an error names
+                raise StopIteration
+            self._size = size
             self._blocks = self._readers.blocks(self.path, self._read, whole=self._whole)
             self._progress = self._progress or Progress(self._read)
         assert self._progress is not None

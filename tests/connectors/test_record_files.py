@@ -489,3 +489,17 @@ def test_an_empty_value_is_none_where_the_field_may_be_none() -> None:
 def test_what_is_unreadable_has_the_content_of_its_letter() -> None:
     with pytest.raises(SourceError, match="field → value"):
         Unreadable(0, "a line", "why")  # type: ignore[arg-type]
+
+
+def test_a_file_that_cannot_be_read_is_passed_over_when_it_was_removed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,c\n1,2\n")
+    (tmp_path / "b.csv").write_text("a,b\n1,x\n")
+    spout = FollowedFiles(tmp_path / "*.csv", type=Pair, positions=InMemory())
+    spout.open(Context("files", "in", 0, 0, 1, clock=ManualClock()))
+    for _ in range(2):
+        with pytest.raises(SourceError, match="no column 'b'"):
+            spout.poll(10)
+    (tmp_path / "a.csv").unlink()
+    polled = spout.poll(10)
+    assert polled is not None
+    assert polled.records == [("1", "x")]

@@ -192,12 +192,12 @@ class KeyedStore:
         `depth` in each other, are those of the store."""
         if self._lent or self._ages is not None:
             return self.get_all(keys)
-        written, found, read = self._batch.written, self._batch.found, self.read
+        written, fetched, read = self._batch.written, self._batch.found, self.read
         if self.slot.memory is not None and not written:
             values = self.slot.state.multi_get(keys)
         else:
             self._fetch(keys)
-            values = [written[key] if key in written else found[key] for key in keys]
+            values = [written[key] if key in written else fetched[key] for key in keys]
         if are_flat(values, depth):
             return values
         return [value if are_flat([value], depth) else read(value) for value in values]
