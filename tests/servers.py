@@ -57,9 +57,12 @@ def zookeeper() -> Iterator[ZooKeeper]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """One broker of the current Kafka."""
+    """One broker of the current Kafka, with coordinators."""
+    from tests.kafka.topics import wait_for_coordinators
+
     obtain(KAFKA)
     with Kafka() as server:
+        wait_for_coordinators(server.bootstrap)
         yield server
 
 
@@ -90,9 +93,12 @@ def kafka_cluster() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def kafka_zk(zookeeper: ZooKeeper) -> Iterator[Kafka]:
-    """One broker of Kafka 3.9, which publishes itself in `zookeeper`."""
+    """One broker of Kafka 3.9, with coordinators, which publishes itself in `zookeeper`."""
+    from tests.kafka.topics import wait_for_coordinators
+
     obtain(KAFKA_ON_ZOOKEEPER)
     with Kafka(zookeeper=zookeeper.connect) as server:
+        wait_for_coordinators(server.bootstrap)
         yield server
 
 

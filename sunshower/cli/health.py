@@ -15,7 +15,7 @@ from sunshower.texts import clip
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
-_FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
+_FIRST_REACH_S = 30.0  # how long `sunshower run` waits for a dependency that was never reached
 _DO_NOT_MOVE = "did not move the watermark: see ahead= of the window"
 _IDLE_S = 1.0  # so long after its opening a spout that has emitted nothing has no records
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time

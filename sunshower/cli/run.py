@@ -70,7 +70,7 @@ def run(
     standard error. The exit status is 0 if every tuple was processed or became a dead letter.
 
     While a dependency (a database, a broker) is unavailable, the run waits, and the display shows
-    it. If a component never reaches its dependency within ten seconds, the run ends with exit
+    it. If a component never reaches its dependency within thirty seconds, the run ends with exit
     status 1.
     """
     if inline:
