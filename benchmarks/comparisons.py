@@ -96,7 +96,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
             shared.cluster, shared.lines, options.words, log
         ),
         "constants-peers": lambda: peer_comparisons.constants(shared.cluster, options.seconds, log),
-        "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages // 5),
+        "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages),
         "history": lambda: history.comparison(shared.cluster, options.seconds),
         "idle": lambda: idle.comparison(shared.cluster, options.idle_seconds),
         "latency": lambda: latency.comparison(shared.cluster, options.seconds),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks.benchmark_cluster import BenchmarkCluster
@@ -27,6 +30,17 @@ UNIT = "M events/s"
 MILLION = 1e6
 RATE = 1_000  # events a second of event time
 TEN_S, TWO_S = 10_000, 2_000  # milliseconds
+SOURCES = 2  # tasks of the source
+
+
+@dataclass(frozen=True)
+class Run:
+    """A query over the `count` events in a file, which make so many rows."""
+
+    query: str
+    file: Path
+    count: int
+    rows: int
 
 
 class Source(WaitingSpout):
@@ -34,12 +48,12 @@ class Source(WaitingSpout):
 
     emits = Event
 
-    def __init__(self, signal: StartSignal, count: int) -> None:
+    def __init__(self, signal: StartSignal, file: Path) -> None:
         super().__init__(signal)
-        self._count = count
+        self._file = file
 
     def open(self, context: Context) -> None:
-        self._events = prepared(self._count)[context.index :: context.parallelism]
+        self._events = read(self._file, context.index)
         super().open(context)
 
     def records(self) -> Iterator[Any]:
@@ -60,8 +74,27 @@ class CountRows(Sink):
         return self._count, self.last_s
 
 
-def prepared(count: int) -> Sequence[Event]:
-    return events.events(count, 1, RATE)
+def write(file: Path, count: int) -> None:
+    """Write the events, a file for each task of the source: to make them takes much longer."""
+    made = events.events(count, 1, RATE)
+    for index in range(SOURCES):
+        with file.with_suffix(f".{index}").open("wb") as part:
+            pickle.dump(made[index::SOURCES], part)
+
+
+def read(file: Path, index: int) -> Sequence[Event]:
+    """The events of a task, which no garbage collection visits."""
+    gc.disable()
+    part: Sequence[Event] = pickle.loads(file.with_suffix(f".{index}").read_bytes())
+    gc.freeze()
+    gc.enable()
+    return part
+
+
+def read_all(file: Path) -> Sequence[Event]:
+    """All events, in the order in which they were made."""
+    parts = [read(file, index) for index in range(SOURCES)]
+    return [event for together in zip(*parts, strict=True) for event in together]
 
 
 def bids_of(made: Sequence[Event]) -> Iterator[Bid]:
@@ -148,42 +181,46 @@ ADDED = ("q11", "q12")  # how many rows these have depends on the clock, or is f
 
 
 def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
-    """Each query over `count` events, and its loop."""
+    """Each query over `count` events, a multiple of SOURCES, and its loop."""
     ship([events, inputs, joins, stateless, totals, windows, queries])
-    entries, ratios = [], []
+    file = cluster.folder / "events"
+    write(file, count)
+    entries, ratios, made = [], [], read_all(file)
     for name, loop in LOOPS.items():
-        rows = loop(prepared(count))
+        run = Run(name, file, count, loop(made))
         key, peer = Key(NAME, "sunshower", name, UNIT), Key(NAME, "loop", name, UNIT)
         entries += [
-            Entry(key, partial(_ours, cluster, name, count, rows)),
-            Entry(peer, partial(_loop, cluster, name, count, rows)),
+            Entry(key, partial(_ours, cluster, run)),
+            Entry(peer, partial(_loop, cluster, run)),
         ]
         ratios.append(Ratio(f"{NAME}/{name}/loop", key, peer))
     return Comparison(NAME, entries, ratios)
 
 
-def declared(name: str, count: int, signal: StartSignal) -> Topology:
+def declared(run: Run, signal: StartSignal) -> Topology:
+    name = run.query
     topology = Topology(f"nexmark-{name}", workers=2, internals=Internals(idle_poll_s=POLL_S))
-    source = topology.spout("source", Source(signal, count), parallelism=2)
+    source = topology.spout("source", Source(signal, run.file), parallelism=SOURCES)
     rows = queries.QUERIES[name](inputs.declare(topology, source, tasks=2))
     rows.local_or_shuffle().bolt("sink", CountRows(name in ADDED), parallelism=2, fields=())
     return topology
 
 
-def _ours(cluster: BenchmarkCluster, name: str, count: int, rows: int) -> Sample:
+def _ours(cluster: BenchmarkCluster, run: Run) -> Sample:
     signal = cluster.start_signal()
-    outcome = cluster.run(declared(name, count, signal), signal, Layout.PACK).expect(rows)
-    return replace(outcome, done=count).sample(MILLION)
+    outcome = cluster.run(declared(run, signal), signal, Layout.PACK).expect(run.rows)
+    return replace(outcome, done=run.count).sample(MILLION)
 
 
-def _loop(cluster: BenchmarkCluster, name: str, count: int, rows: int) -> Sample:
-    outcome = run_together([partial(run_loop, name, count)], cluster.folder).expect(rows)
-    return replace(outcome, done=count).sample(MILLION)
+def _loop(cluster: BenchmarkCluster, run: Run) -> Sample:
+    looping = partial(run_loop, run.query, run.file)
+    outcome = run_together([looping], cluster.folder).expect(run.rows)
+    return replace(outcome, done=run.count).sample(MILLION)
 
 
-def run_loop(name: str, count: int, starter: Starter) -> Outcome:
+def run_loop(query: str, file: Path, starter: Starter) -> Outcome:
     """The loop in a process of its own."""
-    made = prepared(count)
+    made = read_all(file)
     begun_s, cpu_s = starter.wait(), time.process_time()
-    rows = LOOPS[name](made)
+    rows = LOOPS[query](made)
     return Outcome(begun_s, time.monotonic(), rows, time.process_time() - cpu_s)

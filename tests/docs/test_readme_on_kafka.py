@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import signal
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyarrow import parquet
@@ -35,7 +35,7 @@ def prefix(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA", kafka.bootstrap)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    prefix = f"readme{os.getpid()}-{tmp_path.name[-1]}-"
+    prefix = f"readme-{uuid4().hex[:8]}-"
     example = (ROOT / "examples/sales.py").read_text(encoding="utf-8")
     Path("sales.py").write_text(with_topics(example, prefix), encoding="utf-8")
     runpy.run_path("sales.py")["fill"](SALES)
@@ -62,11 +62,12 @@ def running(name: str, prefix: str, kafka: Kafka, *options: str) -> Iterator[Non
     assert run.returncode == 0, Path("log").read_text()
 
 
-def wait_for(is_true: Callable[[], bool]) -> None:
+def wait_for(lacking: Callable[[], object]) -> None:
+    """Wait until nothing is lacking any more."""
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
-    while not is_true():
-        assert clock.now() < end_s, Path("log").read_text()
+    while lacks := lacking():
+        assert clock.now() < end_s, f"{lacks}\n{Path('log').read_text()}"
         clock.sleep(0.5)
 
 
@@ -101,7 +102,7 @@ def test_the_sales_of_each_minute_that_has_ended_are_counted_once(
         return [(row["shop"], row["window"], row["sales"], row["cents"]) for row in rows]
 
     with running("minutes.py", prefix, kafka, "--inline"):
-        wait_for(lambda: len(counted()) >= len(expected))
+        wait_for(lambda: expected - {*counted()})
     assert len(expected) >= 9
     assert sorted(counted()) == sorted(expected)
     assert not read_all(kafka.bootstrap, f"{prefix}late-sales")
@@ -124,5 +125,5 @@ def test_the_revenue_of_each_shop_is_in_the_table(kafka: Kafka, prefix: str) -> 
         return found
 
     with running("revenue.py", prefix, kafka):
-        wait_for(lambda: revenue() == expected)
+        wait_for(lambda: expected - revenue())
     assert revenue() == expected
