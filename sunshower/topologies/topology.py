@@ -44,6 +44,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import RecordStage, StageRows, check_call_times
+from sunshower.topologies.operators.state_shapes import check_states
 from sunshower.topologies.operators.updates import Lineage, merged_lineage
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import (
@@ -393,6 +394,7 @@ class Topology:
         check_requests(graph)
         check_bounds(graph)
         check_call_times(graph)
+        check_states(graph)
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
                 raise TopologyError(

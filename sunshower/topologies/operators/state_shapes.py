@@ -1,4 +1,4 @@
-"""Compares the stored states of two versions of a component, for an upgrade.
+"""The stored states of a topology, and how they differ from those of an earlier version of it.
 
 Compared is what is declared: where a state is stored, the fields of its key, its version, the
 fields of the record types that it is annotated with (which may change as `FieldChanges` says), and
@@ -14,6 +14,7 @@ from enum import Enum
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.keyed.key_states import KeyState
@@ -23,7 +24,8 @@ from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
     from sunshower.json_values import StoredValues
-    from sunshower.topologies.graph import Component
+    from sunshower.topologies.graph import Component, Graph
+    from sunshower.topologies.operators.state_slot import StateSlot
 
 _CODE = (  # may change
     *("function", "reads", "schema", "out", "store", "slot", "calls", "limits"),
@@ -103,6 +105,30 @@ def states_of(component: Component) -> dict[str, StateShape]:
             else:
                 shapes[step.slot.name] = StateShape(shape_of(step.slot.factory), by, operator)
     return shapes
+
+
+def check_states(graph: Graph) -> None:
+    """Raise TopologyError for two states of hand-written bolts or of ordinary streams that are one
+    in their store. SQL takes names that differ only in case for one."""
+    owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
+    for component in graph.bolts:
+        code = component.implementation
+        steps = code.operators if isinstance(code, OperatorBolt) else ()
+        stores = [component.store, *(getattr(step, "store", None) for step in steps)]
+        slots = [store.slot for store in stores if store is not None]
+        for slot in [*slots, *(getattr(step, "slot", None) for step in steps)]:
+            factory = getattr(slot, "factory", None)
+            if (store := getattr(factory, "where", None)) is None:
+                continue  # in the memory of a task, or of a factory of the user's own
+            name = getattr(factory, "name", None) or slot.name
+            place = store, id(getattr(factory, "shelf", None)), name.lower()
+            owner, other = owners.setdefault(place, (component.id, slot))
+            if other is not slot:
+                raise TopologyError(
+                    f"topology {graph.id!r}: {owner!r} and {component.id!r} have one state, "
+                    f"{name!r} in {store}, and each would undo what the other has written; give "
+                    "one of the two states another name=, or none"
+                )
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

@@ -1,0 +1,90 @@
+"""Two states of one topology that would be one in their store are refused when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import (
+    Bolt,
+    KeyState,
+    KeyValueState,
+    MemoryState,
+    Spout,
+    SqliteState,
+    Topology,
+    count,
+    tumbling,
+)
+from sunshower.errors import TopologyError
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.streams import Stream
+
+Declare = Callable[[Stream[Any], str, StateFactory], Any]
+
+
+class Click(NamedTuple):
+    user: str
+    at: int
+
+
+class Clicks(Spout[Click]):
+    def records(self) -> Iterator[Click]:
+        yield Click("a", 1)
+
+
+class Latest(Bolt[Click, Any]):
+    state: KeyValueState[str, int]
+
+    def process(self, click: Click) -> None:
+        self.state[click.user] = click.at
+
+
+def note(click: Click, state: KeyState[int]) -> None:
+    state.value = click.at
+
+
+DECLARED: dict[str, Declare] = {
+    "aggregate": lambda s, id, state: s.group_by("user").aggregate(count(), name=id, state=state),
+    "window": lambda s, id, state: s.group_by("user").window(
+        tumbling(seconds=60, field="at"), count(), name=id, state=state
+    ),
+    "process": lambda s, id, state: s.group_by("user").process(note, name=id, state=state),
+    "distinct": lambda s, id, state: s.distinct("user", name=id, state=state),
+    "join": lambda s, id, state: s.join(
+        s, "user", within=10, field="at", how="semi", name=id, state=state
+    ),
+    "bolt": lambda s, id, state: s.fields("user").bolt(id, Latest(), fields=(), state=state),
+}
+
+
+def declared(first: str, second: str, state: StateFactory, other: StateFactory) -> Topology:
+    topology = Topology("clicks")
+    stream = topology.spout("clicks", Clicks())
+    DECLARED[first](stream, "one", state)
+    DECLARED[second](stream, "two", other)
+    return topology
+
+
+@pytest.mark.parametrize(("first", "second"), product(DECLARED, DECLARED))
+def test_two_states_with_one_name_in_one_store_are_refused(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "clicks.db"
+    states = SqliteState(file, name="both"), SqliteState(file, name="BOTH")
+    with pytest.raises(TopologyError, match=r"'one' and 'two' have one state, 'BOTH' in .*name="):
+        declared(first, second, *states).graph()
+    elsewhere = SqliteState(tmp_path / "other.db", name="both")
+    for other in (SqliteState(file, name="other"), SqliteState(file), elsewhere):
+        assert declared(first, second, states[0], other).graph()
+
+
+def test_a_state_in_memory_is_one_if_it_is_the_same_object() -> None:
+    state = MemoryState(name="both")
+    with pytest.raises(TopologyError, match="'one' and 'two' have one state, 'both' in memory"):
+        declared("process", "aggregate", state, state).graph()
+    assert declared("process", "aggregate", state, MemoryState(name="both")).graph()
