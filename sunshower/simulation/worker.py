@@ -17,8 +17,8 @@ from typing import Any
 from sunshower.errors import EndsProcess, SunshowerError
 from sunshower.runtime.cluster import MASTER
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Welcome
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped

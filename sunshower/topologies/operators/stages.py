@@ -24,12 +24,12 @@ from sunshower.topologies.operators.aggregators import (
     ReducerAggregator,
 )
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.generated_stages import Feed, StageNode
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name
-from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.steps import RowFunction, TakeBranch

@@ -29,11 +29,16 @@ from sunshower.runtime.events.metrics import (
 )
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.rare import ORDINARY, Trial
-from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import Raised, failure_of, guard, no_way
-from sunshower.runtime.tasks.user_errors import is_of_code
+from sunshower.runtime.tasks.user_code import (
+    Raised,
+    check_returned,
+    failure_of,
+    guard,
+    is_of_code,
+    no_way,
+)
 from sunshower.runtime.tracking.batch import Anchors, Batch, join
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
