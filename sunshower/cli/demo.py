@@ -47,8 +47,7 @@ def demo(
     counts are compared with those of a plain loop. The exit status is 0 only if the verdict is
     HOLDS: no line is missing, and words are counted twice only in replayed lines.
     """
-    from sunshower.cli.display import taken_in
-    from sunshower.cli.screen import Screen
+    from sunshower.cli.display import Screen, taken_in
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import RunPage, staying
     from sunshower.experiments.demo import (

@@ -1,1 +1,0 @@
-"""`sunshower profile`: profiles running workers."""
