@@ -62,19 +62,17 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import GroupedRecords, Stream
-from sunshower.trident.declaration.joined_batches import (
+from sunshower.trident.declaration.keyed_batches import (
+    BatchProcessSettings,
     BatchTable,
     BatchTableSettings,
     ConnectedBatchSettings,
+    KeyedBatchSettings,
+    OrderedBatchSettings,
     connected,
     is_across,
     joined_across,
     joined_within,
-)
-from sunshower.trident.declaration.keyed_batches import (
-    BatchProcessSettings,
-    KeyedBatchSettings,
-    OrderedBatchSettings,
     matched,
     processed,
 )
