@@ -18,7 +18,7 @@ from sunshower.record_loops import compiled
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo import Report
-    from sunshower.experiments.evidence.outcome import Finding
+    from sunshower.experiments.outcome import Finding
 
 _TOP_WORDS = 10
 
@@ -58,7 +58,7 @@ def demo(
         make_topology,
         standard_library,
     )
-    from sunshower.experiments.evidence.outcome import Verdict
+    from sunshower.experiments.outcome import Verdict
     from sunshower.runtime.plan import Layout
 
     screen = Screen()

@@ -24,8 +24,8 @@ from sunshower.cli.program_options import (
     read_secrets,
     refuse_secret,
 )
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import combinations
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.experiments.report.drawing import (
     SIGNS,
     counted,
