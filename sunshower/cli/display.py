@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +20,7 @@ from rich.text import Text
 from sunshower.cli.formatting import Terminal, duration, number_of
 from sunshower.cli.health import (
     WaitNews,
+    current_problems,
     dead_letter_lines,
     expired_lines,
     late_lines,
@@ -31,9 +32,6 @@ from sunshower.runtime.events.metrics import Counts, LatencyKind, Snapshot
 from sunshower.texts import printable, write
 from sunshower.topologies.graph import Graph, is_internal
 from sunshower.trident.coordination.attempts import batch_group_of
-
-if TYPE_CHECKING:
-    from sunshower.runtime.events.metrics import Snapshot
 
 _COLUMNS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time
@@ -238,8 +236,6 @@ class Screen:
             return
         self._due_s = now + every_s
         if self.console.is_terminal:
-            from sunshower.cli.health import current_problems
-
             figures = map(Text, display.figures(snapshot))
             bad = map(red, current_problems(snapshot))
             self._draw(Group(display.table(snapshot, title), *figures, *bad))
@@ -249,8 +245,6 @@ class Screen:
 
     def watch(self, graph: Graph, title: str) -> Callable[[Snapshot, float], None]:
         """Return a function that shows a snapshot of a run and the run's time in seconds."""
-        from sunshower.cli.display import Display
-
         display = Display(graph)
 
         def look(snapshot: Snapshot, now_s: float) -> None:

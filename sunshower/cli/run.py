@@ -92,7 +92,6 @@ def run(
         return
     graph, modules = load_graph(target, settings, workers)
     from sunshower.cli.display import Screen
-    from sunshower.cli.formatting import Terminal
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import RunPage, staying
     from sunshower.runtime.plan import Layout
