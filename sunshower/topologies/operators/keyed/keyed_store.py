@@ -391,7 +391,7 @@ class KeyedStore:
     def expire_in_batches(self) -> None:
         """Let values expire by `time`, which the caller sets: event times may be any numbers."""
         if self._ages is not None:
-            self.time = self._ages.least = -inf
+            self.time = -inf
             self.read_ages()
 
     def expire_in_batch(self, again: Iterable[Key]) -> None:
