@@ -1,4 +1,4 @@
-"""The commands that query a cluster: list, status, query, ask, top, logs."""
+"""The commands that query a cluster: list, status, query, ask, top."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,7 +45,7 @@ from sunshower.topologies.requests import TypedText
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
     from sunshower.runtime.control.overview import Overview
-    from sunshower.runtime.events.log_lines import LogLine
+
 
 Component = Annotated[
     str,
@@ -261,7 +259,7 @@ def _print_component(overview: Overview, name: str, up_s: float) -> None:
 
 # ---- top -----------------------------------------------------------------------------------------
 
-_TOP_S = 1.0
+_EVERY_S = 1.0
 _HELP = "q or Ctrl-C ends · s sorts by {order} · j and k scroll"
 _FAILURES = 6  # lines of groups of failures, two for each
 
@@ -313,7 +311,7 @@ def show_live(
             while not interrupts.requested:
                 text = Text(_HELP.format(order=orders[0]), style="dim")
                 live.update(Group(text, _Scrolled(draw(orders[0]), first)), refresh=True)
-                match read_key(_TOP_S):
+                match read_key(_EVERY_S):
                     case "q":
                         return
                     case "s":
@@ -424,58 +422,3 @@ def _read_key(seconds: float) -> str:
 def _wait_without_keys(seconds: float) -> str:
     time.sleep(seconds)
     return ""
-
-
-# ---- logs ----------------------------------------------------------------------------------------
-
-_LOGS_S = 0.5
-
-Components = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--component", metavar="ID", help="Only lines of this component. May be repeated."
-    ),
-]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines, until Ctrl-C.")]
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
-
-
-def logs(
-    name: Name,
-    component: Components = None,
-    follow: Follow = False,
-    as_json: AsJsonLines = False,
-    address: Address = "auto",
-) -> None:
-    """Print the log of a topology: its events, and the log records of your code.
-
-    The master keeps the last 2,000 lines, as long as it runs.
-    """
-    with connect(address) as cluster:
-        run, after = cluster.find(name), 0
-        for name_of_component in component or ():
-            known_component(run.plan.graph, name_of_component)
-        while True:
-            lines = run.log_lines(after)
-            for line in lines:
-                if component and line.component not in component:
-                    continue
-                if as_json:
-                    echo_json(asdict(line))
-                else:
-                    echo(line_text(line))
-            if not follow:
-                return
-            after = lines[-1].number if lines else after
-            time.sleep(_LOGS_S)
-
-
-def line_text(line: LogLine) -> str:
-    """One line of text: `12:04:11.205 warning failed count[0]: …`; without a traceback."""
-    at = datetime.fromtimestamp(line.time).astimezone().isoformat(" ", "milliseconds")[:23]
-    place = line.component if line.task is None else f"{line.component}[{line.task}]"
-    if not place and line.worker is not None:
-        place = f"worker {line.worker}"
-    often = f" ({line.count:,} times)" if line.count > 1 else ""
-    what, first = line.logger or line.event, line.text.partition("\n")[0]
-    return f"{at} {line.level:7} {what}{f' {place}' * bool(place)}: {first}{often}"

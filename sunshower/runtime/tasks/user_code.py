@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-import dis
 import inspect
-import linecache
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sunshower.clock import Clock, SystemClock
@@ -28,182 +20,19 @@ from sunshower.errors import (
 )
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
-from sunshower.record_types import record_type_of
 from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.profiles import frame_of
+from sunshower.runtime.tasks.user_errors import about, shown_traceback
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.secret import without_secrets
-from sunshower.texts import describe, did_you_mean, message_of
+from sunshower.texts import message_of
 from sunshower.topologies.components import Context, ask_nothing, tell_nobody
 
 if TYPE_CHECKING:
     from sunshower.runtime.events.instrument import Instrument
     from sunshower.runtime.tasks.flight_recorder import Recorder
-
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
-_RECORD_BYTES = 200  # of a record in an error
-_FIELDS_MAX = 3  # more are not named
-_FRAMES_MAX = 3  # of the user in a traceback: about ten lines
-_TITLE = "Traceback (most recent call last):\n"
-# Python's own errors of a wrong value or name. An outage of a dependency has its library's types.
-_OF_CODE = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
-
-
-def about(error: BaseException, record: Any, step: str) -> str:
-    """The step, the record and the fields that an exception of user code is about, as in
-    "step `add`, field `amount` of Sale(item='a', amount=5)". `record`: what the component has got;
-    `step`: its name, unless a function of the user is known. Empty if neither is known."""
-    frames = [*_user_frames(error)]
-    if type(record).__module__.startswith("sunshower.trident."):  # of batches, not of a user
-        record = None
-    if frames:
-        code = frames[0][0].f_code
-        step = code.co_qualname.rpartition("<locals>.")[2]
-        if step == "<lambda>":
-            step = f"lambda in line {code.co_firstlineno}"
-        given = _argument(frames[0][0])
-        if given is not None and _fields_of(given):
-            record = given
-    if record is None:
-        return f"step `{step}`" if frames else ""
-    fields = _fields_of(record)
-    named = next(filter(None, (_fields_at(*frame, record) for frame in reversed(frames))), ())
-    hint = _hint(error, fields)
-    shown = describe(record, _RECORD_BYTES)
-    if not named or len(named) > _FIELDS_MAX:
-        return f"step `{step}`, record {shown}{hint}"
-    words = ", ".join(f"`{name}`" for name in named)
-    return f"step `{step}`, field{'s' if len(named) > 1 else ''} {words} of {shown}{hint}"
-
-
-def is_of_code(error: BaseException) -> bool:
-    """Whether the code of the user, or the value that it got, is wrong: an operation in it has
-    failed, and no library and no `raise` has raised the error."""
-    if type(error).__module__ != builtins.__name__ or not isinstance(error, _OF_CODE):
-        return False
-    trace = error.__traceback__
-    if trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return _is_of_user(trace.tb_frame) and not _raises(trace.tb_frame.f_code, trace.tb_lasti)
-
-
-def shown_traceback(formatted: traceback.TracebackException) -> str:
-    """A traceback without the frames of Sunshower, of about 15 lines: of those of libraries that
-    the user has called, the last ones. That of an error with a cause, of a group of errors, or
-    without a frame of the user, is complete."""
-    frames = [
-        frame
-        for frame in formatted.stack
-        if not frame.filename.startswith((_PACKAGE, "<stage ", "<frozen "))
-    ]
-    users = [at for at, frame in enumerate(frames) if not frame.filename.startswith(_LIBRARIES)]
-    if formatted.__cause__ is not None or formatted.exceptions or not users:
-        return "".join(formatted.format())
-    own = [frames[at] for at in users]
-    last, deeper = traceback.StackSummary.from_list, frames[users[-1] + 1 :]
-    shown = [_TITLE, *last(own[-_FRAMES_MAX:]).format()]
-    if deeper:
-        shown += [
-            f"  … {len(deeper)} calls in libraries, the last one:\n",
-            *last(deeper[-1:]).format(),
-        ]
-    return "".join([*shown, *formatted.format_exception_only()])
-
-
-# ---- frames -------------------------------------------------------------------------------------
-
-
-def _user_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames of the user's code, and the instruction of each that was executed, from the
-    outermost on."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        if _is_of_user(trace.tb_frame):
-            yield trace.tb_frame, trace.tb_lasti
-        trace = trace.tb_next
-
-
-def _is_of_user(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return not file.startswith(("<stage ", "<frozen ", _PACKAGE, *_LIBRARIES))
-
-
-def _argument(frame: FrameType) -> Any:
-    """What a function, or a method, has got as its first argument."""
-    code = frame.f_code
-    names = code.co_varnames[: code.co_argcount]
-    first = names[1:2] if names[:1] == ("self",) else names[:1]
-    return frame.f_locals.get(first[0]) if first else None
-
-
-def _raises(code: CodeType, at: int) -> bool:
-    """Whether an instruction is a `raise` or an `assert`."""
-    return dis.opname[code.co_code[at]] in ("RAISE_VARARGS", "RERAISE")
-
-
-# ---- fields -------------------------------------------------------------------------------------
-
-
-def _fields_of(record: Any) -> tuple[str, ...]:
-    """The fields of a record; of a dictionary, its keys that are texts."""
-    if type(record) is dict:
-        return tuple(name for name in record if type(name) is str)
-    described = record_type_of(type(record))
-    return () if described is None else described.fields
-
-
-def _fields_at(frame: FrameType, at: int, record: Any) -> tuple[str, ...]:
-    """The fields of a record that an instruction reads."""
-    with suppress(Exception):  # of a descriptor of the user, or source that has changed
-        names = [
-            field
-            for variable, field in _reads_at(frame.f_code, at)
-            if frame.f_locals.get(variable) is record
-        ]
-        known = _fields_of(record)
-        return tuple(name for name in dict.fromkeys(names) if name in known)
-    return ()
-
-
-@lru_cache(1024)
-def _reads_at(code: CodeType, at: int) -> Sequence[tuple[str, str]]:
-    """Variable and name of each `variable.name` and `variable["name"]` in the source of an
-    instruction."""
-    line, end_line, column, end_column = [*code.co_positions()][at // 2]
-    if line is None or end_line is None or column is None or end_column is None:
-        return ()
-    lines = [linecache.getline(code.co_filename, number) for number in range(line, end_line + 1)]
-    lines[-1] = lines[-1].encode()[:end_column].decode()
-    lines[0] = lines[0].encode()[column:].decode()
-    source = "".join(lines).strip()
-    tree: ast.AST | None = None
-    for text in (f"({source})", source):  # an expression of several lines, or a statement
-        with suppress(SyntaxError):
-            tree = tree or ast.parse(text)
-    reads = []
-    for node in () if tree is None else ast.walk(tree):
-        match node:
-            case ast.Attribute(ast.Name(variable), name):
-                reads.append((variable, name))
-            case ast.Subscript(ast.Name(variable), ast.Constant(str(name))):
-                reads.append((variable, name))
-    return reads
-
-
-def _hint(error: BaseException, fields: Sequence[str]) -> str:
-    """The field that the user may have meant."""
-    with suppress(Exception):  # of an exception of the user, with attributes of its own
-        if isinstance(error, AttributeError):
-            return did_you_mean(error.name, _fields_of(error.obj))
-        if isinstance(error, KeyError) and error.args:
-            return did_you_mean(error.args[0], fields)
-    return ""
-
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.cli.status import line_text
+from sunshower.cli.logs import line_text
 from sunshower.runtime.events.log_lines import LogLine
 from tests.cli.conftest import Command, Start, Write
 

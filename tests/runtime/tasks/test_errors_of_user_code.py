@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from sunshower.runtime.tasks.user_code import about, is_of_code, shown_traceback
+from sunshower.runtime.tasks.user_errors import about, is_of_code, shown_traceback
 
 
 class Named(NamedTuple):

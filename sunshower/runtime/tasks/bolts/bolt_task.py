@@ -31,14 +31,8 @@ from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.rare import ORDINARY, Trial
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import (
-    Raised,
-    check_returned,
-    failure_of,
-    guard,
-    is_of_code,
-    no_way,
-)
+from sunshower.runtime.tasks.user_code import Raised, check_returned, failure_of, guard, no_way
+from sunshower.runtime.tasks.user_errors import is_of_code
 from sunshower.runtime.tracking.batch import Anchors, Batch, join
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports

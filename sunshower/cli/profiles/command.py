@@ -238,7 +238,7 @@ def flame_graph(stacks: Stacks, title: str) -> str:
     depth = max(row for row, _, _ in boxes) + 1
     height = _TOP + depth * _ROW + 12
     body = "\n".join(_box(row, left, node, root.count) for row, left, node in boxes)
-    script = files("sunshower.cli").joinpath("flame_graph.js").read_text("utf-8")
+    script = files("sunshower.cli.profiles").joinpath("flame_graph.js").read_text("utf-8")
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-size="11"
  font-family="ui-monospace, monospace" role="img" aria-label="{_safe(title)}">

@@ -1,0 +1,1 @@
+"""`sunshower profile`: profiles running workers."""
