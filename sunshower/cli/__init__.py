@@ -42,7 +42,7 @@ _COMMANDS = {
     "status": _Command("status", "status", _ON_CLUSTER),
     "query": _Command("status", "query", _ON_CLUSTER),
     "ask": _Command("status", "ask", _ON_CLUSTER),
-    "trace": _Command("traces.command", "trace", _ON_CLUSTER),
+    "trace": _Command("traces", "trace", _ON_CLUSTER),
     "logs": _Command("logs", "logs", _ON_CLUSTER),
     "profile": _Command("profiles.command", "profile", _ON_CLUSTER),
     "activate": _Command("control", "activate", _ON_CLUSTER),
@@ -54,7 +54,7 @@ _COMMANDS = {
     "dev": _Command("dev", "dev"),
     "ray": _Command("ray_head", "ray"),
     "kafka": _Command("kafka", "kafka"),
-    "dead": _Command("dead.command", "dead"),
+    "dead": _Command("dead", "dead"),
     "state": _Command("states", "state"),
 }
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sunshower.trident.spouts.bounds import Bounds as Bounds
     from sunshower.trident.spouts.fixed import FeederBatchSpout as FeederBatchSpout
     from sunshower.trident.spouts.fixed import FixedBatchSpout as FixedBatchSpout
+    from sunshower.trident.spouts.fixed import TextFileBatches as TextFileBatches
     from sunshower.trident.spouts.ordinary_spouts import PlainSpout as PlainSpout
     from sunshower.trident.spouts.ordinary_spouts import PolledSpout as PolledSpout
     from sunshower.trident.spouts.port import BatchSpout as BatchSpout
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from sunshower.trident.spouts.port import PartitionedSpout as PartitionedSpout
     from sunshower.trident.spouts.port import SpoutKind as SpoutKind
     from sunshower.trident.spouts.port import TridentSpout as TridentSpout
-    from sunshower.trident.spouts.text import TextFileBatches as TextFileBatches
     from sunshower.trident.stages.plan import Skip as Skip
 
 if not TYPE_CHECKING:
