@@ -1,4 +1,4 @@
-"""Test certificates, and settings of brokers and clients that authenticate with them."""
+"""Test certificates, and settings of servers with them; separate because they need cryptography."""
 
 from __future__ import annotations
 
