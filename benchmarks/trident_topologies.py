@@ -17,8 +17,8 @@ from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InSqlite, InZooKeeper, batches, count
 from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.fixed import TextFileBatches
 from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.text import TextFileBatches
 
 Store: TypeAlias = InSqlite | InZooKeeper
 

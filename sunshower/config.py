@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import partial, wraps
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Literal
@@ -184,41 +182,6 @@ class Internals:
     scaling_s: float = 10.0  # the unit of the periods in scaling.py
 
 
-# Once they were settings; now they are accepted, and ignored with a warning.
-FORMER_SETTINGS = tuple(value.name for value in fields(Internals) if value.name != "scaling_s")
-
-
-def former_setting(name: str) -> str:
-    """What is said of a former setting, where it is still set."""
-    return f"{name} has no effect any more and can be removed: the runtime chooses this value"
-
-
-def _warn_of_former(name: str) -> None:
-    """Warn at the line that called the package."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_globals.get("__name__", "").startswith(("sunshower.", "dataclasses")):
-        if frame.f_back is None:
-            break
-        frame, level = frame.f_back, level + 1
-    warnings.warn(former_setting(name), FutureWarning, stacklevel=level)
-
-
-def _accepts_former(config: type[Config]) -> type[Config]:
-    """Make a Config of arguments with former settings, without these."""
-    make = config.__init__
-
-    @wraps(make)
-    def init(self: Config, **settings: Any) -> None:
-        for name in [name for name in settings if name in FORMER_SETTINGS]:
-            _warn_of_former(name)
-            del settings[name]
-        make(self, **settings)
-
-    config.__init__ = init  # type: ignore[method-assign]
-    return config
-
-
-@_accepts_former
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The settings of a topology, with Storm's key where Storm has one. Units are in the names.

@@ -29,10 +29,10 @@ from sunshower.experiments.checkers import (
     NoPrematureAck,
     NothingCharged,
 )
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment, Item, numbers, run_experiment
-from sunshower.experiments.faults.fault_kinds import away, component, kill, master, outage, worker
-from sunshower.experiments.faults.fault_plan import Step, rebalance
+from sunshower.experiments.fault_kinds import away, component, kill, master, outage, worker
+from sunshower.experiments.fault_plan import Step, rebalance
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 

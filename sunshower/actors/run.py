@@ -52,17 +52,12 @@ from sunshower.actors.store import PLANS, RayStore
 from sunshower.actors.worker import REQUESTS, WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.config import Resources
-from sunshower.errors import (
-    ClusterError,
-    SunshowerError,
-    TopologyFailed,
-    VersionMismatch,
-)
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed, VersionMismatch
 from sunshower.runtime.cluster import MASTER, Look, Run
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Welcome
 from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind, Measure
-from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
 from sunshower.runtime.control.overview import Overview, without_code
 from sunshower.runtime.control.savepoint import Savepoint
@@ -73,12 +68,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.queries import (
-    HOLD_S,
-    Caller,
-    send_until_answered,
-    worker_of_requests,
-)
+from sunshower.runtime.queries import HOLD_S, Caller, send_until_answered, worker_of_requests
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.topologies.requests import Reply, Request, RequestProgress
 

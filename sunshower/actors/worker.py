@@ -43,7 +43,7 @@ from sunshower.actors.store import RayReservationStore, RayStore, RayTransferSto
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
 from sunshower.runtime.control import events
-from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.events import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.health import TaskError

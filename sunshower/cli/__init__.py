@@ -28,10 +28,10 @@ class _Command(NamedTuple):
 
 # In the order of the help.
 _COMMANDS = {
-    "new": _Command("new.command", "new"),
+    "new": _Command("new", "new"),
     "run": _Command("run", "run"),
     "describe": _Command("run", "describe"),
-    "simulate": _Command("simulate", "simulate"),
+    "simulate": _Command("run", "simulate"),
     "demo": _Command("demo", "demo", helps_if_alone=False),
     "doctor": _Command("doctor", "doctor", helps_if_alone=False),
     "submit": _Command("control", "submit", _ON_CLUSTER),
@@ -42,7 +42,7 @@ _COMMANDS = {
     "status": _Command("status", "status", _ON_CLUSTER),
     "query": _Command("status", "query", _ON_CLUSTER),
     "ask": _Command("status", "ask", _ON_CLUSTER),
-    "trace": _Command("traces.command", "trace", _ON_CLUSTER),
+    "trace": _Command("traces", "trace", _ON_CLUSTER),
     "logs": _Command("logs", "logs", _ON_CLUSTER),
     "profile": _Command("profiles.command", "profile", _ON_CLUSTER),
     "activate": _Command("control", "activate", _ON_CLUSTER),
@@ -52,9 +52,9 @@ _COMMANDS = {
     "kill": _Command("control", "kill", _ON_CLUSTER),
     "experiment": _Command("experiment", "app"),
     "dev": _Command("dev", "dev"),
-    "ray": _Command("local.ray_head", "ray"),
+    "ray": _Command("ray_head", "ray"),
     "kafka": _Command("kafka", "kafka"),
-    "dead": _Command("dead.command", "dead"),
+    "dead": _Command("dead", "dead"),
     "state": _Command("states", "state"),
 }
 

@@ -18,7 +18,7 @@ from sunshower.record_loops import compiled
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo import Report
-    from sunshower.experiments.evidence.outcome import Finding
+    from sunshower.experiments.outcome import Finding
 
 _TOP_WORDS = 10
 
@@ -47,8 +47,7 @@ def demo(
     counts are compared with those of a plain loop. The exit status is 0 only if the verdict is
     HOLDS: no line is missing, and words are counted twice only in replayed lines.
     """
-    from sunshower.cli.display import taken_in
-    from sunshower.cli.screen import Screen
+    from sunshower.cli.display import Screen, taken_in
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import RunPage, staying
     from sunshower.experiments.demo import (
@@ -59,7 +58,7 @@ def demo(
         make_topology,
         standard_library,
     )
-    from sunshower.experiments.evidence.outcome import Verdict
+    from sunshower.experiments.outcome import Verdict
     from sunshower.runtime.plan import Layout
 
     screen = Screen()

@@ -1,19 +1,26 @@
-"""Formats the snapshots of a topology: a table for a terminal, lines for a file, the summary."""
+"""Shows the progress of a topology: a table for a terminal, lines for a file, the summary."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
+from typing import Self
 
-from rich.console import Group
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sunshower.cli.formatting import duration, number_of
+from sunshower.cli.formatting import Terminal, duration, number_of
 from sunshower.cli.health import (
     WaitNews,
+    current_problems,
     dead_letter_lines,
     expired_lines,
     late_lines,
@@ -22,6 +29,7 @@ from sunshower.cli.health import (
 )
 from sunshower.cli.statistics import Row, add_row, batch_line, done_by, numbers_table
 from sunshower.runtime.events.metrics import Counts, LatencyKind, Snapshot
+from sunshower.texts import printable, write
 from sunshower.topologies.graph import Graph, is_internal
 from sunshower.trident.coordination.attempts import batch_group_of
 
@@ -184,3 +192,100 @@ def spout_counts(graph: Graph, snapshot: Snapshot) -> Counts:
 
 def _figure(value: float) -> str:
     return "unknown" if isnan(value) else f"{value:,.6g}"
+
+
+# ---- on a screen ---------------------------------------------------------------------------------
+
+# The progress is on standard error, so `sunshower run … > words.txt` keeps only the lines of Stdout
+# sinks. On a terminal the table stays at the bottom and those lines scroll above it; elsewhere a
+# plain line is printed every two seconds.
+
+_LINE_EVERY_S = 2.0
+_DRAW_EVERY_S = 0.25  # as often as workers report
+
+
+def red(line: str) -> Text:
+    """Return a red line without markup."""
+    return Text(printable(line), style="red")
+
+
+class Screen:
+    """A context manager. `print_output` may be called on any thread, the rest on one."""
+
+    def __init__(self, *, console: Console | None = None) -> None:
+        self.console = console or Terminal(stderr=True)
+        self.closed = threading.Event()  # standard output is a closed pipe
+        # Asked now: while Live redirects it, standard output is no terminal for Rich 13.5.
+        self._prints_to_terminal = sys.stdout.isatty()
+        self._live = Live(
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=self._prints_to_terminal,
+            redirect_stderr=self.console.is_terminal,
+        )
+        self._due_s: float | None = None  # when the next table or line is
+
+    def show(self, display: Display, snapshot: Snapshot, title: str) -> None:
+        """Show a snapshot if it is time: the table on a terminal, else lines."""
+        now = time.monotonic()
+        every_s = _DRAW_EVERY_S if self.console.is_terminal else _LINE_EVERY_S
+        if self._due_s is None:
+            self._due_s = now if self.console.is_terminal else now + every_s
+        if now < self._due_s:
+            return
+        self._due_s = now + every_s
+        if self.console.is_terminal:
+            figures = map(Text, display.figures(snapshot))
+            bad = map(red, current_problems(snapshot))
+            self._draw(Group(display.table(snapshot, title), *figures, *bad))
+        else:
+            for line in (*display.lines(snapshot), *display.figures(snapshot)):
+                self.console.print(line, highlight=False, soft_wrap=True)
+
+    def watch(self, graph: Graph, title: str) -> Callable[[Snapshot, float], None]:
+        """Return a function that shows a snapshot of a run and the run's time in seconds."""
+        display = Display(graph)
+
+        def look(snapshot: Snapshot, now_s: float) -> None:
+            display.see(snapshot, time.monotonic())
+            self.show(display, snapshot, f"{title}  ·  {duration(now_s)}")
+
+        return look
+
+    def say(self, text: str | Text) -> None:
+        """Print a line that stays."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def doing(self, text: str) -> None:
+        """Show the current activity until the next `show`."""
+        if self.console.is_terminal:
+            self._draw(Text(text, style="dim"))
+        else:
+            self.say(text)
+
+    def print_output(self, pid: int, is_error: bool, lines: list[str]) -> None:
+        """Print the output of a worker; called by WorkerOutput."""
+        if is_error:
+            for line in lines:
+                self.console.print(f"worker {pid}: {line}", highlight=False, soft_wrap=True)
+        elif self._prints_to_terminal and self.console.is_terminal:
+            self.console.out("\n".join(lines), highlight=False)
+        elif not self.closed.is_set():
+            try:
+                write(sys.stdout, "\n".join([*lines, ""]))
+            except OSError:  # as in `sunshower run … | head`
+                self.closed.set()
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.console.is_terminal:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+
+    def _draw(self, what: RenderableType) -> None:
+        self._live.update(Group(what), refresh=True)

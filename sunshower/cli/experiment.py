@@ -24,8 +24,8 @@ from sunshower.cli.program_options import (
     read_secrets,
     refuse_secret,
 )
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import combinations
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.experiments.report.drawing import (
     SIGNS,
     counted,
@@ -119,7 +119,7 @@ def run(
     if the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
     from sunshower.cli.cluster_options import check_address
-    from sunshower.cli.screen import Screen
+    from sunshower.cli.display import Screen
     from sunshower.experiments.report.drawing import check_installed
     from sunshower.experiments.runner.experiment_runner import ExperimentRunner, RunRequest
     from sunshower.experiments.runner.loading import load_experiment

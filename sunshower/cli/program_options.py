@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sunshower.cli.formatting import echo
-from sunshower.config import FORMER_SETTINGS, LIMITS, Config, former_setting
+from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError
 from sunshower.record_loops import PURE
 from sunshower.secret import Secret, is_secret
@@ -170,9 +169,6 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if name in FORMER_SETTINGS:
-            _warn_of_former("--set", name)
-            continue
         if not equals or name not in LIMITS:
             raise typer.BadParameter(
                 f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(LIMITS)}",
@@ -210,8 +206,7 @@ def _of_file(folder: Path) -> dict[str, Setting]:
     settings = {}
     for name, value in table.items():
         place = f"{path}{_line_of(name, text)}"
-        if not _is_setting(name, place):
-            continue
+        _check_is_setting(name, place)
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{place}: {name} is {LIMITS[name].typed}, not {json_text(value)}")
         settings[name] = Setting(_checked(place, name, json_text(value)), place)
@@ -225,8 +220,8 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, Setting]:
         if variable in {rest, PURE} or _OF_KUBERNETES.match(rest):
             continue
         name = rest.lower()
-        if _is_setting(name, variable):
-            settings[name] = Setting(_checked(variable, name, text), variable)
+        _check_is_setting(name, variable)
+        settings[name] = Setting(_checked(variable, name, text), variable)
     return settings
 
 
@@ -242,19 +237,11 @@ def _checked(place: str, name: str, text: str) -> Any:
         raise ConfigError(f"{place}: {error}") from None
 
 
-def _warn_of_former(place: str, name: str) -> None:
-    echo(f"sunshower: {place}: {former_setting(name)}", err=True)
-
-
-def _is_setting(name: str, place: str) -> bool:
-    """Whether it is a setting, not a former one. Raises ConfigError for other names."""
-    if name in FORMER_SETTINGS:
-        _warn_of_former(place, name)
-    elif name not in LIMITS:
+def _check_is_setting(name: str, place: str) -> None:
+    if name not in LIMITS:
         raise ConfigError(
             f"{place}: {name!r} is not a setting of a topology; these are: {', '.join(LIMITS)}"
         )
-    return name in LIMITS
 
 
 def _line_of(name: str, text: str) -> str:

@@ -1,16 +1,20 @@
-"""`sunshower run` runs a topology until its spouts are exhausted; `describe` prints it."""
+"""The commands for a program on this machine: run, describe, simulate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sunshower.cli.formatting import echo
+from sunshower.cli.formatting import Terminal, echo, echo_json
 from sunshower.cli.program_options import (
+    INTERRUPTED,
     Address,
+    AsJson,
     Internals,
     LayoutName,
     Settings,
@@ -23,6 +27,9 @@ from sunshower.cli.program_options import (
 )
 from sunshower.config import LIMITS, Config
 from sunshower.errors import TopologyFailed
+
+if TYPE_CHECKING:
+    from sunshower.experiments.runner.seed_search import ShrunkSeed, SwarmTask
 
 Inline = Annotated[
     bool,
@@ -78,14 +85,13 @@ def run(
     if watch:
         if not inline:
             raise typer.BadParameter("it needs --inline", param_hint="--watch")
-        from sunshower.cli.local.watch import run_at_each_save
+        from sunshower.cli.watch import run_at_each_save
 
         options = [f"--set={setting}" for setting in settings or ()]
         run_at_each_save(target, [*options, *(["--ui", "--no-stay"] if with_page else ())])
         return
     graph, modules = load_graph(target, settings, workers)
-    from sunshower.cli.formatting import Terminal
-    from sunshower.cli.screen import Screen
+    from sunshower.cli.display import Screen
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import RunPage, staying
     from sunshower.runtime.plan import Layout
@@ -153,3 +159,81 @@ def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
         otherwise = "the default" if value == getattr(usual, name) else "the program"
         table.add_row(name, str(value), settings[name].place if name in settings else otherwise)
     Terminal().print(table)
+
+
+# ---- simulate ------------------------------------------------------------------------------------
+
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="The number of seeds.")]
+First = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Run only this seed, to repeat a failure."),
+]
+JobCount = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        metavar="J",
+        help="The number of processes to use. By default one per processor.",
+    ),
+]
+Messages = Annotated[
+    int,
+    typer.Option(min=1, metavar="N", help="Drain the sources after about this number of messages."),
+]
+
+
+def simulate(
+    target: Target,
+    seeds: Seeds = 1000,
+    first: First = 0,
+    seed: Seed = None,
+    jobs: JobCount = None,
+    messages: Messages = 200,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a topology with many seeds, and search for one that breaks a guarantee.
+
+    The topology runs unchanged, in one thread and in virtual time. The seed determines which faults
+    occur (crashes, pauses, a bad network, errors …), and how often. The run of the first seed that
+    fails is reduced to a minimal run that still fails, which is shown. The output of user code is
+    not shown. The exit status is 0 if no seed is BROKEN and at least one HOLDS.
+    """
+    from sunshower.experiments.runner.seed_search import SwarmTask, simulate_seeds
+
+    numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
+    task, console = SwarmTask(target, messages), Terminal(stderr=True)
+    processes = min(jobs or len(os.sched_getaffinity(0)), len(numbers))
+    searched = simulate_seeds(task, numbers, processes, console)
+    if as_json:
+        echo_json(searched.tally.to_fields())
+    else:
+        echo(f"{searched.tally}.")
+    lines = [*searched.tally.unknown_reasons()]
+    lines += _shrunk_lines(searched.shrunk, task) if searched.shrunk else ()
+    for line in lines:
+        echo(line, err=as_json)
+    if searched.busy is not None:
+        busy = ", ".join(map(str, searched.busy)) or "none"
+        echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(not searched.tally.holds)
+
+
+def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
+    command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
+    yield ""
+    yield f"Seed {shrunk.seed} is BROKEN. Repeat it with:"
+    yield f"    {shlex.join([*command, '--messages', str(task.messages)])}"
+    yield (
+        f"The shortest failing run ({shrunk.tries} tries): about {shrunk.messages} messages and "
+        f"{len(shrunk.steps)} of {shrunk.steps_before} faults"
+    )
+    yield from (f"    {step}" for step in shrunk.steps)
+    for finding in shrunk.findings:
+        yield f"{finding.checker}: {'; '.join(finding.reasons)}"
+        yield from (f"    {line}" for line in finding.evidence)
+    if shrunk.history:
+        yield "Its history, of these messages and the faults:"
+        yield from (f"    {line}" for line in shrunk.history)

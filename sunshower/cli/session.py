@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sunshower.cli.cluster_options import check_address, node_news
+from sunshower.cli.display import Screen, red
 from sunshower.cli.formatting import duration, number_of
-from sunshower.cli.screen import Screen, red
 from sunshower.errors import EndsProcess, SunshowerError, TopologyFailed
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.runtime.plan import Layout, Plan, make_plan

@@ -62,8 +62,6 @@ def find(name: str) -> Unit | None:
     """The unit of that name. If its keeper has ended, removes the note and returns None."""
     try:
         note = json.loads(_note(name).read_text(encoding="utf-8"))
-        if "born" in note:  # of an earlier version
-            note["started"] = note.pop("born")
         note = {"processes": (), **note}
         unit = Unit(**(note | {key: tuple(note[key]) for key in ("logs", "processes")}))
     except FileNotFoundError:

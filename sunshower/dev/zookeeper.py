@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 
-from sunshower.dev.certificates import Certificates
 from sunshower.dev.jars import ZOOKEEPER
+from sunshower.dev.security import Certificates
 from sunshower.dev.servers import HOST, USUAL, Servers, Upkeep, write_properties
 
 _NAME = "zookeeper"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sunshower.arguments import SECONDS, check_all
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.event_history import (
+from sunshower.experiments.event_history import (
     F64,
     EventRows,
     History,
@@ -24,7 +24,7 @@ from sunshower.experiments.evidence.event_history import (
     task_and_number,
     tasks_of,
 )
-from sunshower.experiments.evidence.outcome import (
+from sunshower.experiments.outcome import (
     UNTRACKED,
     Ending,
     Facts,

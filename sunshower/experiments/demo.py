@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sunshower.errors import SourceError
 from sunshower.experiments.checkers import CheckResult
-from sunshower.experiments.evidence.outcome import Finding, Verdict
+from sunshower.experiments.outcome import Finding, Verdict
 from sunshower.failures import Failure
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.metrics import Snapshot

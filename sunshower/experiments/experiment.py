@@ -38,17 +38,10 @@ from sunshower.experiments.checkers import (
     judge,
     recoveries,
 )
-from sunshower.experiments.evidence.event_history import F64, History, lookup
-from sunshower.experiments.evidence.outcome import (
-    Ending,
-    Facts,
-    Model,
-    Outcome,
-    batch_figures,
-    facts_of,
-)
-from sunshower.experiments.faults.fault_kinds import ProcessFault, harmless
-from sunshower.experiments.faults.fault_plan import Drain, Nemesis, Step, settle
+from sunshower.experiments.event_history import F64, History, lookup
+from sunshower.experiments.fault_kinds import ProcessFault, harmless
+from sunshower.experiments.fault_plan import Drain, Nemesis, Step, settle
+from sunshower.experiments.outcome import Ending, Facts, Model, Outcome, batch_figures, facts_of
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.plan import Layout, Plan, make_plan

@@ -28,9 +28,9 @@ from sunshower.experiments.checkers import (
     NoneTimedOut,
     NoPrematureAck,
 )
-from sunshower.experiments.evidence.event_history import tasks_of
+from sunshower.experiments.event_history import tasks_of
 from sunshower.experiments.experiment import Experiment, carry_out, model_of, prepare
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     Fault,
     acker,
     away,
@@ -51,7 +51,7 @@ from sunshower.experiments.faults.fault_kinds import (
     throttle,
     worker,
 )
-from sunshower.experiments.faults.fault_plan import Step, drain, rebalance
+from sunshower.experiments.fault_plan import Step, drain, rebalance
 from sunshower.runtime.cluster import Cluster
 from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout

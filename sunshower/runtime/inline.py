@@ -21,9 +21,9 @@ from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Tell
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
-from sunshower.runtime.control.messages import Tell
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER

@@ -13,17 +13,10 @@ from typing import Any
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Create, End, MasterCommand, Replace, Tell, Unload
 from sunshower.runtime.control.lifecycle import KillReport, State, why_not_kept, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import (
-    Create,
-    End,
-    MasterCommand,
-    Replace,
-    Tell,
-    Unload,
-)
 from sunshower.runtime.control.nodes import NodeView
 from sunshower.runtime.control.savepoint import PackedTasks
 from sunshower.runtime.events.log_lines import LogLine

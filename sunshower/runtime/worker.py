@@ -20,7 +20,7 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import TopologyFailed, Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.control.messages import DesiredState, Welcome
+from sunshower.runtime.control.events import DesiredState, Welcome
 from sunshower.runtime.control.overview import Reached, apply
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.health import Quarantine, TaskError, WaitKind

@@ -19,8 +19,8 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import DesiredState, Welcome
 from sunshower.runtime.control.failure_detector import Lease
-from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.health import TaskError

@@ -34,9 +34,8 @@ from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Caller, worker_of_requests
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.simulation.network import STATE, Network, SimEnvironment, SimProcess
+from sunshower.simulation.network import STATE, Network, SimEnvironment, SimProcess, World, drawn
 from sunshower.simulation.worker import SimWorker
-from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.requests import Reply, RequestProgress
 

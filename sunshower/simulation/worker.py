@@ -17,8 +17,8 @@ from typing import Any
 from sunshower.errors import EndsProcess, SunshowerError
 from sunshower.runtime.cluster import MASTER
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Welcome
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped
@@ -29,8 +29,15 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.value_copies import pickled_copy
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
-from sunshower.simulation.network import STATE, SimEnvironment, SimPacket, SimProcess
-from sunshower.simulation.world import HistoryClock, ProcessClock, World
+from sunshower.simulation.network import (
+    STATE,
+    HistoryClock,
+    ProcessClock,
+    SimEnvironment,
+    SimPacket,
+    SimProcess,
+    World,
+)
 from sunshower.topologies.requests import Request
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change

@@ -195,7 +195,7 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
     id TEXT, topic TEXT, partition INTEGER, settled INTEGER, done TEXT NOT NULL,
     version INTEGER NOT NULL, PRIMARY KEY (id, topic, partition)
 ) WITHOUT ROWID"""
-_OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA], "sunshower_offsets")
+_OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA])
 
 
 class SqliteResults(Results):

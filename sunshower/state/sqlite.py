@@ -165,33 +165,28 @@ class Tables:
     part: str
     version: int
     schema: Sequence[str]  # statements that create what is missing
-    first: str  # one of the tables: there is a part without a version, 1, if it exists
-    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)  # version → what leads on
 
     def make(self, db: sqlite3.Connection, file: Path) -> None:
-        """Create or upgrade the tables. Raises VersionMismatch for those of a later release. If
-        there is nothing to do, this takes no lock and waits for no writer."""
-        if self._found(db) == self.version:
+        """Create the tables. Raises VersionMismatch for those of another release. If there is
+        nothing to do, this takes no lock and waits for no writer."""
+        if self._is_there(db, file):
             return
         with transaction(db):
-            version = self._found(db) or (1 if _has_table(db, self.first) else self.version)
-            if version > self.version:
-                way_out = "use the release that wrote it, or another file"
-                versions.check(f"{self.part} in {file}", version, self.version, way_out)
-            for older in range(version, self.version):
-                for statement in self.upgrades[older]:
-                    db.execute(statement)
             for statement in (*self.schema, _VERSIONS):
                 db.execute(statement)
-            sql = "INSERT OR REPLACE INTO sunshower_versions VALUES (?, ?)"
-            db.execute(sql, (self.part, self.version))
+            if not self._is_there(db, file):
+                sql = "INSERT INTO sunshower_versions VALUES (?, ?)"
+                db.execute(sql, (self.part, self.version))
 
-    def _found(self, db: sqlite3.Connection) -> int | None:
+    def _is_there(self, db: sqlite3.Connection, file: Path) -> bool:
         if not _has_table(db, "sunshower_versions"):
-            return None
+            return False
         sql = "SELECT version FROM sunshower_versions WHERE part = ?"
         row = db.execute(sql, (self.part,)).fetchone()
-        return row and int(row[0])
+        if row is not None:
+            way_out = "use the release that wrote it, or another file"
+            versions.check(f"{self.part} in {file}", int(row[0]), self.version, way_out)
+        return row is not None
 
 
 def _has_table(db: sqlite3.Connection, name: str) -> bool:

@@ -39,9 +39,7 @@ _SCHEMA = (
     id TEXT PRIMARY KEY, beats INTEGER NOT NULL, timeout_s REAL NOT NULL
 )""",
 )
-# Sessions of version 1 had times of the wall clock. Their clients have ended before an upgrade.
-_UPGRADES = {1: ("DROP TABLE IF EXISTS sessions", "DELETE FROM nodes WHERE owner IS NOT NULL")}
-_TABLES = Tables("the tree", versions.TREE, _SCHEMA, "nodes", _UPGRADES)
+_TABLES = Tables("the tree", versions.TREE, _SCHEMA)
 _LOOK_EVERY_S = 0.05
 _BEATS = 4  # heartbeats within a session timeout
 

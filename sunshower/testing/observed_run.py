@@ -21,8 +21,8 @@ from sunshower.arguments import (
 )
 from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import ClusterError, ExperimentError, TopologyError
-from sunshower.experiments.faults.fault_kinds import ActiveFault, Fault, WorkerFault
-from sunshower.experiments.faults.fault_plan import Nemesis, Step, settle
+from sunshower.experiments.fault_kinds import ActiveFault, Fault, WorkerFault
+from sunshower.experiments.fault_plan import Nemesis, Step, settle
 from sunshower.failures import Failure
 from sunshower.records import key_of
 from sunshower.runtime.cluster import Run

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sunshower.arguments import checked
 from sunshower.errors import ConfigError, TopologyError, UnknownComponent, UnknownStream
 from sunshower.failures import Failure
-from sunshower.runtime.tasks.bolts.return_values import is_generator
+from sunshower.runtime.tasks.user_code import is_generator
 from sunshower.simulation.worker import Killed
 from sunshower.topologies.components import DEFAULT, Bolt, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, Subscription

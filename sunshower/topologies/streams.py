@@ -39,18 +39,14 @@ from sunshower.topologies.operators.joins.joined_streams import (
     JoinSettings,
     joined_streams,
 )
-from sunshower.topologies.operators.joins.keyed_tables import (
-    KeyedTable,
-    TableSettings,
-    keyed_table,
-)
+from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, keyed_table
 from sunshower.topologies.operators.keyed.connected import (
     ConnectedSettings,
     Input,
     connected_process,
 )
-from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.keyed_process import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,

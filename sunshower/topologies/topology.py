@@ -10,7 +10,6 @@ from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
 from sunshower.arguments import SECONDS, TASKS, Each, Instance, check_names
 from sunshower.config import (
-    FORMER_SETTINGS,
     LIMITS,
     NOTHING,
     RESOURCES,
@@ -105,7 +104,7 @@ class Topology:
         _CONFIG.check(f"topology {id!r}: config", config)
         self.id = id
         changes: dict[str, Any] = settings
-        named = [name for name in settings if name not in (*FORMER_SETTINGS, "internals")]
+        named = [name for name in settings if name != "internals"]
         check_names(named, LIMITS, f"topology {id!r}")
         try:
             self.config = replace(config or Config(), **changes)

@@ -1,7 +1,6 @@
 """Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
-from typing import TYPE_CHECKING, Any
-from warnings import warn
+from typing import TYPE_CHECKING
 
 from sunshower.installed import exports
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from sunshower.trident.spouts.bounds import Bounds as Bounds
     from sunshower.trident.spouts.fixed import FeederBatchSpout as FeederBatchSpout
     from sunshower.trident.spouts.fixed import FixedBatchSpout as FixedBatchSpout
+    from sunshower.trident.spouts.fixed import TextFileBatches as TextFileBatches
     from sunshower.trident.spouts.ordinary_spouts import PlainSpout as PlainSpout
     from sunshower.trident.spouts.ordinary_spouts import PolledSpout as PolledSpout
     from sunshower.trident.spouts.port import BatchSpout as BatchSpout
@@ -45,33 +45,7 @@ if TYPE_CHECKING:
     from sunshower.trident.spouts.port import PartitionedSpout as PartitionedSpout
     from sunshower.trident.spouts.port import SpoutKind as SpoutKind
     from sunshower.trident.spouts.port import TridentSpout as TridentSpout
-    from sunshower.trident.spouts.text import TextFileBatches as TextFileBatches
     from sunshower.trident.stages.plan import Skip as Skip
-    from sunshower.trident.states.factories import MemoryState as MemoryState
-    from sunshower.trident.states.factories import PostgresState as PostgresState
-    from sunshower.trident.states.factories import RedisState as RedisState
-    from sunshower.trident.states.factories import SqliteState as SqliteState
-    from sunshower.trident.states.factories import StaticState as StaticState
-    from sunshower.trident.states.factories import ZooKeeperState as ZooKeeperState
-
-_STATES = (  # names of releases before, which the next one does not have
-    *("MemoryState", "PostgresState", "RedisState", "SqliteState", "StaticState"),
-    "ZooKeeperState",
-)
 
 if not TYPE_CHECKING:
-    _names, _get = exports(__name__)
-    __all__ = [name for name in _names if name not in _STATES]
-
-    def __getattr__(name: str) -> Any:
-        if name not in _STATES:
-            return _get(name)
-        from sunshower import state
-
-        warn(
-            f"sunshower.trident.{name} is sunshower.state.{name} now; the old name goes with the "
-            "next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return getattr(state, name)
+    __all__, __getattr__ = exports(__name__)

@@ -14,7 +14,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli.cluster_options import node_news
-from sunshower.cli.display import Display, RunResult, summary
+from sunshower.cli.display import Display, RunResult, Screen, summary
 from sunshower.cli.formatting import Terminal
 from sunshower.cli.health import (
     SubmittedStart,
@@ -29,7 +29,6 @@ from sunshower.cli.health import (
     unreached,
     wait_lines,
 )
-from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
 from sunshower.cli.statistics import status_fields
 from sunshower.failures import Cause, Failure, FailureGroup

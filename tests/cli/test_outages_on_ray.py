@@ -16,8 +16,8 @@ from _pytest.capture import CaptureResult
 from rich.text import Text
 
 from sunshower.cli import control
+from sunshower.cli.display import Screen
 from sunshower.cli.formatting import format_error
-from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
 from sunshower.errors import TopologyFailed
 from sunshower.experiments.runner.loading import load

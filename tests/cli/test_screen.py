@@ -6,8 +6,8 @@ import io
 
 import pytest
 
+from sunshower.cli.display import Screen
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.screen import Screen
 
 Capture = pytest.CaptureFixture[str]
 

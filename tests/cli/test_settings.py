@@ -91,21 +91,6 @@ def test_set_wins_over_the_environment_over_the_file_over_the_program(
     assert found["deaths_max"] == ["6", "the", "default"]
 
 
-def test_former_settings_are_ignored_with_a_warning_that_has_their_place(
-    file: Path, printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file.with_name("sunshower.toml").write_text("slice_s = 0.5")
-    monkeypatch.setenv("SUNSHOWER_WINDOW_S", "0.25")
-    printed = printed_by("describe", "--settings", "--set", "idle_poll_s=1", file)
-    places = {line.partition(" has no effect")[0] for line in printed.err.splitlines()}
-    assert places == {
-        "sunshower: --set: idle_poll_s",
-        "sunshower: SUNSHOWER_WINDOW_S: window_s",
-        f"sunshower: {file.with_name('sunshower.toml')}, line 1: slice_s",
-    }
-    assert "slice_s" not in printed.out
-
-
 def test_the_file_of_the_current_folder_counts_if_the_program_has_none(
     file: Path, printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

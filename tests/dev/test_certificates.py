@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.dev.certificates import Certificates, issue
+from sunshower.dev.security import Certificates, issue
 
 
 def shake_hands(server: Certificates, client: Certificates) -> str:

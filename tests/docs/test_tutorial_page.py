@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sunshower import testing
-from sunshower.cli.new.command import make_project
+from sunshower.cli.new import make_project
 from tests.conftest import Sunshower
 from tests.structure.reading import ROOT
 

@@ -48,12 +48,10 @@ def test_a_query_has_the_rows_of_the_plain_program(name: str, tasks: int) -> Non
     assert (wanted - found, found - wanted) == (Counter(), Counter())
 
 
-@seeds(40, kinds=4)
-def test_each_row_is_there_once_although_workers_are_killed(seed: int) -> None:
-    """In a state that has the rows of each batch once."""
-    name, draw = ("q5", "q7", "q11", "q12")[seed % 4], Random(seed)
-    kind = (RowBatches, OpaqueRowBatches)[(seed + seed // 4) % 2]
-    topology, rows = declared(name, 3, kind, 60, workers=3, **SETTINGS)
+def stored_rows(name: str, tasks: int, seed: int) -> list[Any]:
+    """What a state that has the rows of each batch once has, after workers were killed."""
+    draw, kind = Random(seed), (RowBatches, OpaqueRowBatches)[(seed + seed // 4) % 2]
+    topology, rows = declared(name, tasks, kind, 60, workers=3, **SETTINGS)
     stored = MemoryState()
     rows.global_().partition_persist(stored, keep_rows, name="kept")
     with SimCluster(seed) as cluster:
@@ -63,25 +61,20 @@ def test_each_row_is_there_once_although_workers_are_killed(seed: int) -> None:
             with suppress(ClusterError):  # it is dead already
                 run.kill_worker(draw.randrange(3))
         assert run.wait(300.0)
-    found = [tuple(map(int, row)) for row in dict(stored.items())["rows"]]
+    return list(dict(stored.items())["rows"])
+
+
+@seeds(40, kinds=4)
+def test_each_row_is_there_once_although_workers_are_killed(seed: int) -> None:
+    name = ("q5", "q7", "q11", "q12")[seed % 4]
+    found = [tuple(map(int, row)) for row in stored_rows(name, 3, seed)]
     assert answer(name, found) == as_numbers(expected(name, 1))
 
 
 @seeds(40, kinds=4)
 def test_each_pair_and_match_is_there_once_although_workers_are_killed(seed: int) -> None:
-    name, draw = ("q20", "q9", "p1", "q8")[seed % 4], Random(seed)
-    kind = (RowBatches, OpaqueRowBatches)[(seed + seed // 4) % 2]
-    topology, rows = declared(name, 2, kind, 60, workers=3, **SETTINGS)
-    stored = MemoryState()
-    rows.global_().partition_persist(stored, keep_rows, name="kept")
-    with SimCluster(seed) as cluster:
-        run = cluster.submit(topology.graph())
-        for _ in range(4):
-            run.wait(draw.uniform(0.05, 0.5))
-            with suppress(ClusterError):  # it is dead already
-                run.kill_worker(draw.randrange(3))
-        assert run.wait(300.0)
-    found = Counter(map(tuple, dict(stored.items())["rows"]))
+    name = ("q20", "q9", "p1", "q8")[seed % 4]
+    found = Counter(map(tuple, stored_rows(name, 2, seed)))
     texts = Counter[Row]()
     for row, count in expected(name, 1).items():
         texts[tuple(map(str, row))] += count

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.outcome import Facts
+from sunshower.experiments.event_history import History
+from sunshower.experiments.outcome import Facts
 from sunshower.runtime.events.event_log import Entry, What
 
 SPOUT, RELAY, SINK = 1, 2, 3

@@ -19,7 +19,6 @@ from sunshower.experiments.checkers import (
     Liveness,
     Recovers,
 )
-from sunshower.experiments.evidence.outcome import Verdict
 from sunshower.experiments.experiment import (
     Experiment,
     Sink,
@@ -29,8 +28,9 @@ from sunshower.experiments.experiment import (
     relayed,
     run_experiment,
 )
-from sunshower.experiments.faults.fault_kinds import component, kill, pause, worker
-from sunshower.experiments.faults.fault_plan import Step, at, every, random, until
+from sunshower.experiments.fault_kinds import component, kill, pause, worker
+from sunshower.experiments.fault_plan import Step, at, every, random, until
+from sunshower.experiments.outcome import Verdict
 from sunshower.runtime.plan import Layout
 from tests.experiments.fakes import FakeCluster, FakeRun
 from tests.experiments.scripts import Script

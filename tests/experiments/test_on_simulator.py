@@ -19,10 +19,9 @@ from sunshower.experiments.checkers import (
     NoPrematureAck,
     Recovers,
 )
-from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.event_history import History, from_lines, to_lines
 from sunshower.experiments.experiment import Experiment, carry_out, prepare, relayed, run_experiment
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     acker,
     anybody,
     component,
@@ -34,7 +33,8 @@ from sunshower.experiments.faults.fault_kinds import (
     spout,
     task,
 )
-from sunshower.experiments.faults.fault_plan import Step, at, drain, every, random, rebalance, until
+from sunshower.experiments.fault_plan import Step, at, drain, every, random, rebalance, until
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.experiments.swarm import Steps, shrink, swarm
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sunshower.experiments.faults.fault_kinds import kill, master, pause, task
-from sunshower.experiments.faults.fault_plan import Step
+from sunshower.experiments.fault_kinds import kill, master, pause, task
+from sunshower.experiments.fault_plan import Step
 from sunshower.experiments.swarm import Steps, shrink
 from tests.seeds import seeds
 

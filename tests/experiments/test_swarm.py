@@ -8,7 +8,7 @@ import pytest
 
 from sunshower import Topology
 from sunshower.experiments.experiment import Prepared, prepare, relayed
-from sunshower.experiments.faults.fault_kinds import ProcessFault, harmless
+from sunshower.experiments.fault_kinds import ProcessFault, harmless
 from sunshower.experiments.swarm import Pace, swarm
 from sunshower.runtime.plan import Layout
 

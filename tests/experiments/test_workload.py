@@ -10,8 +10,8 @@ import pytest
 from sunshower import Config, Context, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.outcome import Model
 from sunshower.experiments.experiment import Item, PerKey, Sink, model_of, numbers, relay, relayed
+from sunshower.experiments.outcome import Model
 
 
 def context(clock: ManualClock, index: int = 0, parallelism: int = 1, **more: Any) -> Context:

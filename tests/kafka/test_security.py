@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from sunshower import Records, Retry, Topology
 from sunshower.clock import SystemClock
-from sunshower.dev.certificates import issue
+from sunshower.dev.security import issue
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory

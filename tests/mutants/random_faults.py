@@ -7,7 +7,7 @@ from itertools import islice
 
 from numpy.random import Generator
 
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     Fault,
     acker,
     choose,
@@ -21,7 +21,7 @@ from sunshower.experiments.faults.fault_kinds import (
     spout,
     worker,
 )
-from sunshower.experiments.faults.fault_plan import Step, drain, random, rebalance
+from sunshower.experiments.fault_plan import Step, drain, random, rebalance
 from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
 

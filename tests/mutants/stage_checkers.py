@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from sunshower.experiments.checkers import CheckResult
-from sunshower.experiments.evidence.event_history import History, task_and_number
-from sunshower.experiments.evidence.outcome import Ending, Facts, trees
+from sunshower.experiments.event_history import History, task_and_number
+from sunshower.experiments.outcome import Ending, Facts, trees
 from sunshower.failures import Cause
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import incarnations_of

@@ -21,9 +21,9 @@ from sunshower.experiments.checkers import (
     NoneTimedOut,
     NoPrematureAck,
 )
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.event_history import History
 from sunshower.experiments.experiment import Experiment, run_experiment
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.bolts import automatic_bolt
 from sunshower.runtime.tracking.ids import GENERATION_MASK

@@ -17,9 +17,8 @@ from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimRun
 from sunshower.simulation.network import Network as SimNetwork
-from sunshower.simulation.network import SimEnvironment
+from sunshower.simulation.network import SimConditions, SimEnvironment, World
 from sunshower.simulation.worker import SimWorker
-from sunshower.simulation.world import SimConditions, World
 
 
 class Network:

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 
 from sunshower import Topology, run_inline
-from sunshower.dev.certificates import Certificates, issue
+from sunshower.dev.security import Certificates, issue
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ConfigError, StoreForbidden, TopologyFailed
 from sunshower.kafka.zookeeper.options import (

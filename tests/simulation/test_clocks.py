@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.world import HistoryClock, ProcessClock, World
+from sunshower.simulation.network import HistoryClock, ProcessClock, World
 from tests.simulation.probes import ClockReadings, time_readers
 
 

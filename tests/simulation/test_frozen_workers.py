@@ -7,15 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sunshower import Bolt, Context, Counter, Number, Topology
-from sunshower.experiments.checkers import (
-    AtLeastOnce,
-    EachEdgeOnce,
-    Liveness,
-    NoPrematureAck,
-)
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.checkers import AtLeastOnce, EachEdgeOnce, Liveness, NoPrematureAck
 from sunshower.experiments.experiment import Experiment, relayed, run_experiment
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     Fault,
     acker,
     component,
@@ -25,7 +19,8 @@ from sunshower.experiments.faults.fault_kinds import (
     pause,
     spout,
 )
-from sunshower.experiments.faults.fault_plan import at
+from sunshower.experiments.fault_plan import at
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Layout

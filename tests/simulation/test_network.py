@@ -7,8 +7,7 @@ import pytest
 from sunshower.errors import ConfigError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.network import Network, SimPacket, SimProcess
-from sunshower.simulation.world import SimConditions, World
+from sunshower.simulation.network import Network, SimConditions, SimPacket, SimProcess, World
 from tests.seeds import seeds
 
 CONDITIONS = SimConditions(latency_s=0.01, call_s=0.001)

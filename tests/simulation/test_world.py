@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from sunshower.simulation.world import World
+from sunshower.simulation.network import World
 
 
 def order(seed: int) -> list[str]:

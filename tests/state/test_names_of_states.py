@@ -1,4 +1,4 @@
-"""Where programs import states from, and the names of releases before."""
+"""Where programs import states from."""
 
 from __future__ import annotations
 
@@ -18,17 +18,9 @@ def test_a_state_is_a_name_of_sunshower_and_of_its_state_package(name: str) -> N
     assert name in sunshower.__all__
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_former_name_works_and_says_what_the_new_one_is(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"is sunshower\.state\.{name} now"):
-        assert getattr(trident, name) is getattr(state, name)
-    assert name not in trident.__all__
-
-
-def test_a_pickled_state_is_read_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_pickled_state_is_read() -> None:
     made = state.SqliteState("a.db")
     assert pickle.loads(pickle.dumps(made)) == made
-    assert not recwarn.list
 
 
 def test_an_unknown_name_is_refused() -> None:

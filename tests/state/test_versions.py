@@ -1,9 +1,8 @@
-"""Stores of another release are refused with both versions, or upgraded."""
+"""Stores of another release are refused with both versions."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,6 @@ from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.state.results import SqliteResults
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.tree import Node
-
-_FIRST_TREE = """
-CREATE TABLE nodes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    path TEXT NOT NULL UNIQUE, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
-    owner TEXT
-);
-CREATE TABLE sessions (id TEXT PRIMARY KEY, until REAL NOT NULL);
-INSERT INTO sessions VALUES ('old', 1.0);
-INSERT INTO nodes (path, parent, value, version, owner) VALUES ('/kept', '/', x'78', 4, NULL);
-INSERT INTO nodes (path, parent, value, version, owner) VALUES ('/gone', '/', 'x', 0, 'old');
-"""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +18,7 @@ INSERT INTO nodes (path, parent, value, version, owner) VALUES ('/gone', '/', 'x
     [("TREE", SqliteTree), ("OFFSETS", lambda file: SqliteResults(file, "id"))],
     ids=["tree", "offsets"],
 )
-def test_file_of_a_later_release_is_refused(
+def test_file_of_another_release_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, open_it: object
 ) -> None:
     file = tmp_path / "store.db"
@@ -50,17 +36,6 @@ def test_file_of_a_later_release_is_refused(
         rows = dict(db.execute("SELECT part, version FROM sunshower_versions"))
     db.close()
     assert rows[part] == 99, "nothing was changed"
-
-
-def test_tree_of_version_1_is_upgraded_and_keeps_its_nodes(tmp_path: Path) -> None:
-    file = tmp_path / "store.db"
-    with sqlite3.connect(file) as db:
-        db.executescript(_FIRST_TREE)
-    db.close()
-    for _ in range(2):
-        with closing(SqliteTree(file)) as tree:
-            assert tree.children("/") == ["kept"]
-            assert tree.get("/kept") == Node(b"x", 4)
 
 
 def test_stamped_bytes_are_read_back_and_unstamped_ones_have_version_1() -> None:

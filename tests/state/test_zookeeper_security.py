@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.clock import SystemClock
-from sunshower.dev.certificates import Certificates, issue
+from sunshower.dev.security import Certificates, issue
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
 from sunshower.state.tree import Node

@@ -190,7 +190,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.errors": {"signal", "threading"},  # Ctrl-C, in the main thread
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
-    "sunshower.simulation.world": {"random"},  # its only generator, which has the seed
+    "sunshower.simulation.network": {"random"},  # its only generator, which has the seed
     # User code may call these from its own threads; they start none.
     "sunshower.runtime.tasks.shared_collector": {"threading"},
     "sunshower.runtime.tasks.bolts.manual_bolt": {"threading"},

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from sunshower.experiments.evidence.event_history import History, to_lines
-from sunshower.experiments.evidence.outcome import Finding, Verdict
+from sunshower.experiments.event_history import History, to_lines
+from sunshower.experiments.outcome import Finding, Verdict
 from sunshower.experiments.report.drawing import Background, run_page
 from sunshower.experiments.runner.run_folders import RunFolder
 from sunshower.runtime.events.event_log import Entry, What

@@ -17,6 +17,7 @@ from rich.text import Text
 
 import sunshower.cli
 from sunshower import Stdout
+from sunshower.cli.display import Screen, red
 from sunshower.cli.formatting import (
     Terminal,
     echo_json,
@@ -26,7 +27,6 @@ from sunshower.cli.formatting import (
     print_lines,
 )
 from sunshower.cli.health import quarantine_line
-from sunshower.cli.screen import Screen, red
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.health import TaskError
 from sunshower.secret import Secret

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sunshower import Config, Topology
-from sunshower.config import FORMER_SETTINGS, LIMITS, Internals
+from sunshower.config import LIMITS, Internals
 from sunshower.errors import ConfigError
 
 DEFAULT = Config()
@@ -17,16 +17,6 @@ DEFAULT = Config()
 
 def test_each_setting_has_a_limit() -> None:
     assert [*LIMITS, "internals"] == [setting.name for setting in fields(Config)]
-
-
-def test_a_former_setting_is_ignored_with_a_warning_at_the_line_that_has_it() -> None:
-    for name in FORMER_SETTINGS:
-        with pytest.warns(
-            FutureWarning, match=f"^{name} has no effect any more and can be rem"
-        ) as warned:
-            configs = [Config(**{name: 7}), Topology("t", workers=3, **{name: 7}).config]
-        assert configs == [Config(), Config(workers=3)]
-        assert [warning.filename for warning in warned] == [__file__, __file__]
 
 
 def test_internal_values_stay_when_settings_change() -> None:

@@ -11,8 +11,8 @@ import pytest
 from sunshower import Context, Topology
 from sunshower.config import Internals
 from sunshower.errors import ClusterError
-from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
-from sunshower.experiments.evidence.outcome import BatchAttempt, batch_figures, batches_of
+from sunshower.experiments.event_history import History, from_lines, to_lines
+from sunshower.experiments.outcome import BatchAttempt, batch_figures, batches_of
 from sunshower.experiments.report.drawing import make_series
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster, SimRun

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ConfigError, ExperimentError, SunshowerError
-from sunshower.experiments.evidence.outcome import Outcome
+from sunshower.experiments.outcome import Outcome
 from sunshower.experiments.report.drawing import counted, outcome_summary
 from sunshower.experiments.runner.run_folders import (
     PLAN,

@@ -19,7 +19,7 @@ from sunshower.errors import ClusterError, SunshowerError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
-    from sunshower.cli.screen import Screen
+    from sunshower.cli.display import Screen
     from sunshower.cli.ui.source import TopologySource
     from sunshower.runtime.control.overview import Overview
     from sunshower.runtime.events.metrics import Snapshot

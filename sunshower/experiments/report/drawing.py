@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.event_history import (
-    F64,
-    Band,
-    EventRows,
-    History,
-    is_repeat,
-    lookup,
-)
-from sunshower.experiments.evidence.outcome import Outcome, Recovery, Verdict, batches_of, gravest
+from sunshower.experiments.event_history import F64, Band, EventRows, History, is_repeat, lookup
+from sunshower.experiments.outcome import Outcome, Recovery, Verdict, batches_of, gravest
 from sunshower.installed import check_packages
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import I64, incarnations_of

@@ -153,7 +153,7 @@ def _quote(value: Any) -> str:
 
 
 class ProgressDisplay(Protocol):
-    """Shows the progress of experiments, as `sunshower.cli.screen.Screen` does."""
+    """Shows the progress of experiments, as `sunshower.cli.display.Screen` does."""
 
     def say(self, text: str) -> None:
         """Print a line that stays."""

@@ -26,9 +26,9 @@ from typing import Any
 from sunshower import versions
 from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers import recoveries
-from sunshower.experiments.evidence.event_history import Band, History, from_lines, to_lines
-from sunshower.experiments.evidence.outcome import Finding, Outcome, Verdict, gravest
+from sunshower.experiments.event_history import Band, History, from_lines, to_lines
 from sunshower.experiments.experiment import figures_of
+from sunshower.experiments.outcome import Finding, Outcome, Verdict, gravest
 from sunshower.experiments.report.drawing import (
     Background,
     Chart,

@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.experiments.evidence.event_history import History, to_lines
-from sunshower.experiments.evidence.outcome import Finding, Verdict, gravest
+from sunshower.experiments.event_history import History, to_lines
 from sunshower.experiments.experiment import Prepared, carry_out, prepare
+from sunshower.experiments.outcome import Finding, Verdict, gravest
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.experiments.runner.loading import load
 from sunshower.experiments.swarm import Pace, Steps, pace_of, shrink, swarm

@@ -32,16 +32,9 @@ from sunshower.errors import (
     UnknownTopic,
     user_errors,
 )
-from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
-from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, without
+from sunshower.kafka.consuming.consumer import Consumer, ConsumerLoop, partition_of_message, without
 from sunshower.kafka.consuming.decoding import MessageBatch, OffsetRun
-from sunshower.kafka.consuming.start_position import (
-    Start,
-    StartFinder,
-    check_start,
-    within,
-    writer,
-)
+from sunshower.kafka.consuming.start_position import Start, StartFinder, check_start, within, writer
 from sunshower.kafka.consuming.subscription import TopicWatch
 from sunshower.kafka.options import Guarantee, Interceptor, KafkaOptions
 from sunshower.kafka.partitions.ports import (

@@ -30,8 +30,7 @@ from sunshower.errors import (
     StateMismatch,
     UnknownTopic,
 )
-from sunshower.kafka.consuming.consumer import Consumer, EndChecks, with_servers
-from sunshower.kafka.consuming.consumer_loop import ConsumerLoop
+from sunshower.kafka.consuming.consumer import Consumer, ConsumerLoop, EndChecks, with_servers
 from sunshower.kafka.consuming.decoding import (
     KafkaRecord,
     MessageBatch,

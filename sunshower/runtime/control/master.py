@@ -28,6 +28,16 @@ from typing import Any, NamedTuple
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import (
+    Create,
+    DesiredState,
+    End,
+    MasterCommand,
+    Replace,
+    Tell,
+    Unload,
+    Welcome,
+)
 from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
 from sunshower.runtime.control.lifecycle import (
     TABLE,
@@ -40,16 +50,6 @@ from sunshower.runtime.control.lifecycle import (
 )
 from sunshower.runtime.control.limits import ProgressWatch
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import (
-    Create,
-    DesiredState,
-    End,
-    MasterCommand,
-    Replace,
-    Tell,
-    Unload,
-    Welcome,
-)
 from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
 from sunshower.runtime.control.placement import placed, replan

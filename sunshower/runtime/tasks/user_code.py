@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,7 @@ from sunshower.errors import (
 )
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
+from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.profiles import frame_of
@@ -215,3 +217,43 @@ def context(
     generated_stages = plan.graph.config.generated_stages
     position = (*place, tasks, committed, clock or SystemClock())
     return Context(*position, generated_stages, tell, note, ask or ask_nothing)
+
+
+# ---- outputs of a batch --------------------------------------------------------------------------
+
+# A NamedTuple, a str and a dict can be iterated too, field by field or letter by letter. Without
+# `check_returned`, `return word` instead of `yield word` would emit single letters, or nothing.
+# A generator function always returns a generator and is not checked. For other functions the check
+# costs 4 % of the rate of the shortest possible function (1.06 against 1.10 M records a second).
+
+
+@dataclass(slots=True)
+class BatchOutputs:
+    """The outputs and failures of a batch, or of the first inputs of it."""
+
+    outputs: list[Any] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # for each started input, its end in `outputs`
+    failures: dict[int, Failure] = field(default_factory=dict)
+    rest: Iterator[Any] | None = None  # further outputs of the last input
+    fit: bool = False  # whether all outputs are known to be of the type of the default stream
+
+
+def is_generator(call: Callable[[Any], Any]) -> bool:
+    """Whether `call` is a generator function, whose result needs no check."""
+    code = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
+    return inspect.isgeneratorfunction(code) or inspect.isgeneratorfunction(call)
+
+
+def check_returned(result: Any, schema: Schema | None) -> None:
+    """Raise BadEmit unless `result` is an iterable of records. `schema`: of the default stream."""
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        bad = True
+    elif isinstance(result, tuple) and schema is not None and schema.type is tuple:
+        bad = schema.misfit(list(result)) is not None and schema.misfit([result]) is None
+    else:  # a NamedTuple, or a dataclass that can be iterated
+        bad = hasattr(result, "_fields") or (schema is not None and type(result) is schema.type)
+    if bad:
+        raise BadEmit(
+            f"returned a {type(result).__name__} ({result!r:.200}); yield it, or return a list of "
+            "records (a sink returns nothing)"
+        )

@@ -21,9 +21,10 @@ from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, get_args
 
 from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.installed import check_packages, check_python
+from sunshower.json_values import texts_of_keys
 from sunshower.records import Schema, copied, key_of
 from sunshower.topologies.async_functions import limits_of
-from sunshower.topologies.operators import sketches
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.values import (
     Sum,
@@ -540,7 +541,7 @@ class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
 
     def bind(self, schema: Schema, where: str) -> Self:
         if self.approx:
-            sketches.check_installed(f"count_distinct({self._fields[0]!r}, approx=True)")
+            _check_sketches(f"count_distinct({self._fields[0]!r}, approx=True)")
         for field in self._fields:
             schema.check_field(field, where)
         bound = copy(self)
@@ -554,13 +555,13 @@ class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
         return self._of([self._get(record)])
 
     def combine(self, first: Any, second: Any) -> Any:
-        return sketches.united([first, second]) if self.approx else _distinct([*first, *second])
+        return _united([first, second]) if self.approx else _distinct([*first, *second])
 
     def zero(self) -> Any:
-        return sketches.EMPTY if self.approx else []
+        return _NO_SKETCH if self.approx else []
 
     def result(self, value: Any) -> int:
-        return sketches.estimate(value) if self.approx else len(value)
+        return _estimate(value) if self.approx else len(value)
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         for key, values in _by_group(keys, map(self._get, rows)).items():
@@ -573,7 +574,7 @@ class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
             values = [value for value in values if not any(map(_is_none, value))]
         else:
             values = [value for value in values if value is not None]
-        return sketches.sketch_of(_distinct(values)) if self.approx else _distinct(values)
+        return _sketch_of(_distinct(values)) if self.approx else _distinct(values)
 
 
 def _is_none(value: Any) -> bool:
@@ -661,3 +662,63 @@ def of_chosen(aggregator: AnyAggregator) -> AnyAggregator:
         return _CombinedIf(aggregator, predicate)
     assert isinstance(aggregator, ReducerAggregator), "no other built-in aggregator has `where`"
     return _ReducedIf(aggregator, predicate)
+
+
+# ---- Theta sketches of Apache DataSketches: the extra `sketches` ---------------------------------
+
+# They estimate how many different values there are, in at most 33 kB. The estimate depends on the
+# values alone, not on their order, repetitions and division into parts. It is exact up to 4,096
+# values; then its relative standard error is 1.6 %. What is stored is the compact form that
+# DataSketches has specified for all its languages.
+
+_NO_SKETCH = b""
+_LOG_SIZE = 12
+
+
+def _check_sketches(where: str) -> None:
+    """Raise TopologyError, with the install command, without the extra `sketches`."""
+    check_python("sketches", where, error=TopologyError)
+    purpose = f"which estimates the number of different values for {where}"
+    check_packages("sketches", purpose, "datasketches", error=TopologyError)
+
+
+def _sketch_of(keys: Sequence[Any]) -> bytes:
+    """The sketch of values, which are like those of `key_of`."""
+    if not keys:
+        return _NO_SKETCH
+    from datasketches import update_theta_sketch
+
+    sketch = update_theta_sketch(_LOG_SIZE)
+    for text in texts_of_keys(keys):
+        sketch.update(text)
+    return _united_sketches([sketch])
+
+
+def _united(sketches: Iterable[bytes]) -> bytes:
+    """The sketch of the values of all sketches."""
+    from datasketches import compact_theta_sketch
+
+    parts = [sketch for sketch in sketches if sketch]
+    if len(parts) < 2:
+        return parts[0] if parts else _NO_SKETCH
+    return _united_sketches(map(compact_theta_sketch.deserialize, parts))
+
+
+def _estimate(sketch: bytes) -> int:
+    """How many different values a sketch has."""
+    if not sketch:
+        return 0
+    from datasketches import compact_theta_sketch
+
+    number: float = compact_theta_sketch.deserialize(sketch).get_estimate()
+    return round(number)
+
+
+def _united_sketches(sketches: Iterable[Any]) -> bytes:
+    from datasketches import theta_union
+
+    union = theta_union(_LOG_SIZE)
+    for sketch in sketches:
+        union.update(sketch)
+    compact: bytes = union.get_result().serialize()
+    return compact

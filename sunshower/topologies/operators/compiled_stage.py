@@ -17,14 +17,16 @@ from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.generated_stages import (
+    StageNode,
+    behind,
     code_of_record,
     code_of_rows,
     function_of_record,
     generated_steps,
+    row_chains,
 )
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Passing, Rows
 from sunshower.topologies.operators.schemas import code_name
-from sunshower.topologies.operators.stage_graph import StageNode, behind, row_chains
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,

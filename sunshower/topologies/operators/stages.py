@@ -24,12 +24,12 @@ from sunshower.topologies.operators.aggregators import (
     ReducerAggregator,
 )
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.generated_stages import Feed, StageNode
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name
-from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.steps import RowFunction, TakeBranch
@@ -84,16 +84,6 @@ class StageRows(Generic[B]):
 
     def then(self, operator: Operator, schema: Schema) -> StageRows[B]:
         return self.stage.add(operator, schema, [self])
-
-    def derivation(self) -> Iterator[StageRows[B]]:
-        """These rows, and all that they are made of."""
-        seen: dict[StageRows[B], None] = {}
-        frontier = [self]
-        while frontier:
-            if (rows := frontier.pop()) not in seen:
-                seen[rows] = None
-                frontier += rows.origins
-                yield rows
 
     def operators(self) -> Iterator[Operator]:
         """What emits these rows, and all operators of the stage that they reach."""

@@ -18,12 +18,9 @@ from sunshower.topologies.signatures import name_of, spout_signature
 from sunshower.topologies.sources import TextFiles
 from sunshower.topologies.streams import Grouped, Stream
 from sunshower.topologies.topology import Topology
-from sunshower.trident.declaration.stage_builder import (
-    BatchStage,
-    GroupBuilder,
-    StreamProgram,
-)
+from sunshower.trident.declaration.stage_builder import BatchStage, GroupBuilder, StreamProgram
 from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.spouts.fixed import TextFileBatches
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from sunshower.trident.spouts.partition_emitters import (
     AdaptedPartitionedSpout,
@@ -38,7 +35,6 @@ from sunshower.trident.spouts.port import (
     SpoutKind,
     TridentSpout,
 )
-from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip, TaskSettings
 
 BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePartitionedSpout

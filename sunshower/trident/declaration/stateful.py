@@ -6,6 +6,7 @@ on the way, see `Timed` in `trident/stages/plan.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,22 +21,14 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
-from sunshower.topologies.operators.schemas import (
-    check_makes,
-    columns_schema,
-    state_code_returns,
-)
+from sunshower.topologies.operators.schemas import check_makes, columns_schema, state_code_returns
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.state_slot import Join as StateJoin
 from sunshower.topologies.operators.state_slot import nothing_else
 from sunshower.topologies.operators.states import Spread, StateFactory, StateKind
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals import check_one_task
-from sunshower.topologies.operators.updates import (
-    INSTEAD_OF_WINDOW,
-    Lineage,
-    refuse_updates,
-)
+from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, Lineage, refuse_updates
 from sunshower.topologies.operators.windows.aggregated_windows import CombinePanes
 from sunshower.topologies.operators.windows.declaring import (
     check_follows,
@@ -49,22 +42,79 @@ from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
-from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
-from sunshower.trident.stages.batch_windows import (
-    ON_TIME,
-    CountedWindows,
-    Windows,
-    moved_windows,
-)
-from sunshower.trident.stages.persisting import (
-    BatchSlot,
-    Lookup,
-    QueryState,
-)
+from sunshower.trident.spouts.port import SpoutKind
+from sunshower.trident.stages.batch_windows import ON_TIME, CountedWindows, Windows, moved_windows
+from sunshower.trident.stages.persisting import BatchSlot, Lookup, QueryState
 from sunshower.trident.stages.plan import ByFields, Sharing, TaskSettings, Timed, ToFirst
 
 if TYPE_CHECKING:
     from sunshower.trident.declaration.stage_builder import BatchStage
+
+# ---- which pairs of spout and state are exactly once ---------------------------------------------
+
+# Other pairs raise, or warn if they are accepted.
+#
+#                     state: non-transactional   transactional   opaque
+# spout: transactional       no                  yes             yes
+#        opaque              no                  no              yes
+#        non-transactional   no                  no              no
+#
+# Storm: docs/Trident-state.md (it leaves the check to the reader).
+
+
+def why_not(spout: SpoutKind, state: StateKind) -> str:
+    """Why a pair of kinds is not exactly once; empty if it is."""
+    match spout, state:
+        case SpoutKind.NON_TRANSACTIONAL, _:
+            return "a batch that is repeated has other rows, some of them never again"
+        case _, StateKind.NON_TRANSACTIONAL:
+            return "the state does not know that it has had a batch: it counts twice"
+        case SpoutKind.OPAQUE, StateKind.TRANSACTIONAL:
+            return (
+                "a batch may be repeated with other rows, and the state keeps those of the first "
+                "attempt: some would count twice, others never"
+            )
+    return ""
+
+
+def check_kinds(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
+    """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
+    names the state and the stream; users accept with `not_exactly_once=True`."""
+    if not (reason := why_not(spout, state)):
+        return
+    kinds = " or ".join(kind.value for kind in StateKind if not why_not(spout, kind))
+    _refuse(
+        f"{where}: from a spout of kind {spout.value} into a state of kind {state.value}, rows do "
+        f"not count exactly once: {reason}",
+        f"Take a state of kind {kinds}" if kinds else "Take a spout that can emit a batch again",
+        accept,
+    )
+
+
+def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> None:
+    """The same check for a transactional state whose tasks may get other rows in each attempt;
+    `varies`: because the rows themselves were made of those that had come to one task."""
+    problem = (
+        "after a shuffle or a merge, what is made of several rows of a task (partition_aggregate, "
+        "top, an operator of your own) differs from attempt to attempt"
+        if varies
+        else "after a shuffle or a merge which task gets which rows differs from attempt to attempt"
+    )
+    _refuse(
+        f"{where}: into a state of kind transactional, rows do not count exactly once: {problem}, "
+        "and what a task has written stays",
+        "Say before who gets which by partition_by or global_, take a state of kind opaque",
+        accept,
+    )
+
+
+def _refuse(problem: str, way_out: str, accept: bool) -> None:
+    if not accept:
+        raise TopologyError(f"{problem}. {way_out}, or accept it by not_exactly_once=True")
+    warnings.warn(problem, stacklevel=4)
+
+
+# ---- states --------------------------------------------------------------------------------------
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 

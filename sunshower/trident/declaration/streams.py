@@ -12,17 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    Self,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from sunshower.arguments import Instance, check_names
 from sunshower.config import NOTHING, Resources
@@ -35,8 +25,8 @@ from sunshower.topologies.operators.aggregating import Aggregate, Combine, Combi
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
 from sunshower.topologies.operators.joins.joined_streams import BoundedSettings, JoinSettings
-from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
+from sunshower.topologies.operators.keyed.keyed_process import first_in_batches
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
@@ -57,12 +47,7 @@ from sunshower.topologies.operators.schemas import (
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.state_slot import nothing_else
 from sunshower.topologies.operators.states import StateFactory, StateKind
-from sunshower.topologies.operators.totals import (
-    Persist,
-    PersistCombined,
-    PersistReduced,
-    single,
-)
+from sunshower.topologies.operators.totals import Persist, PersistCombined, PersistReduced, single
 from sunshower.topologies.operators.updates import (
     Lineage,
     PartsOfUpdates,
@@ -77,19 +62,17 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import GroupedRecords, Stream
-from sunshower.trident.declaration.joined_batches import (
+from sunshower.trident.declaration.keyed_batches import (
+    BatchProcessSettings,
     BatchTable,
     BatchTableSettings,
     ConnectedBatchSettings,
+    KeyedBatchSettings,
+    OrderedBatchSettings,
     connected,
     is_across,
     joined_across,
     joined_within,
-)
-from sunshower.trident.declaration.keyed_batches import (
-    BatchProcessSettings,
-    KeyedBatchSettings,
-    OrderedBatchSettings,
     matched,
     processed,
 )
@@ -105,10 +88,7 @@ from sunshower.trident.declaration.stateful import (
 )
 from sunshower.trident.stages.batch_windows import LATE, ON_TIME
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
-from sunshower.trident.stages.persisting import (
-    BatchSlot,
-    PersistPartition,
-)
+from sunshower.trident.stages.persisting import BatchSlot, PersistPartition
 from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,

@@ -19,9 +19,9 @@ from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.groupings import CustomGrouping
+from sunshower.topologies.operators.generated_stages import Feed, StageNode, row_chains
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import rest_of
-from sunshower.topologies.operators.stage_graph import Feed, StageNode, row_chains
 from sunshower.topologies.operators.steps import keys_of
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.trident.coordination.attempts import SourceTime

@@ -38,7 +38,6 @@ from sunshower.state.backing import Mark
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Component, Graph
 from sunshower.topologies.operators.aggregators import CombinerAggregator
-from sunshower.topologies.operators.keyed.distinct import is_distinct
 from sunshower.topologies.operators.keyed.key_states import (
     KeyList,
     KeyMap,
@@ -46,7 +45,7 @@ from sunshower.topologies.operators.keyed.key_states import (
     content_of,
     numbers_of,
 )
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, is_distinct
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, as_read
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import StateSlot, unstamped
@@ -71,11 +70,7 @@ from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.trident.stages.batch_windows import KEY as WINDOWS_KEY
 from sunshower.trident.stages.batch_windows import CountedWindows, Windows
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
-from sunshower.trident.stages.persisting import (
-    BatchSlot,
-    PersistPartition,
-    QueryState,
-)
+from sunshower.trident.stages.persisting import BatchSlot, PersistPartition, QueryState
 from sunshower.trident.states.factories import (
     Assignment,
     Changes,

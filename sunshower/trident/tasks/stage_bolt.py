@@ -43,9 +43,8 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-from sunshower.topologies.operators.generated_stages import code_of_rows, generated_steps
+from sunshower.topologies.operators.generated_stages import Feed, code_of_rows, generated_steps
 from sunshower.topologies.operators.port import Attempt, Operator
-from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (

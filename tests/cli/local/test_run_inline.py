@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from sunshower.cli.local.watch import ProgramFiles
+from sunshower.cli.watch import ProgramFiles
 from tests.cli.conftest import PrintedBy, Start, Write, read_until, signal_like_a_terminal
 from tests.structure.reading import ROOT
 

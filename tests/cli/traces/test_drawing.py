@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.traces.command import drawn_tree, one_line, tables
+from sunshower.cli.traces import drawn_tree, one_line, tables
 from sunshower.runtime.events.trace_recorder import Traces, TupleTrace
 from tests.cli.traces.samples import FAILED, FOUND, REPLAY
 

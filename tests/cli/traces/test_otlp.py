@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
 
-from sunshower.cli.traces.command import export_trees, spans
+from sunshower.cli.traces import export_trees, spans
 from sunshower.errors import ClusterError, ConfigError
 from tests.cli.traces.samples import BEGUN_S, FAILED, FOUND, REPLAY
 

@@ -24,8 +24,8 @@ from sunshower.experiments.checkers import (
     judge,
     recoveries,
 )
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.outcome import Ending, Facts, Finding, Model, Verdict
+from sunshower.experiments.event_history import History
+from sunshower.experiments.outcome import Ending, Facts, Finding, Model, Verdict
 from sunshower.runtime.events.event_log import What
 from tests.experiments.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
 

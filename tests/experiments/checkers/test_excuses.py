@@ -16,7 +16,7 @@ from sunshower.experiments.checkers import (
     NothingCharged,
     Recovers,
 )
-from sunshower.experiments.evidence.outcome import Model
+from sunshower.experiments.outcome import Model
 from sunshower.runtime.events.event_log import What
 from tests.experiments.checkers.test_checkers import BROKEN, HALTED, HOLDS, UNKNOWN, ask, with_fault
 from tests.experiments.scripts import FACTS, SPOUT, TASKS, Script, root

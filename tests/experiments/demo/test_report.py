@@ -20,7 +20,7 @@ from sunshower.experiments.demo import (
     make_report,
     make_topology,
 )
-from sunshower.experiments.evidence.outcome import Verdict
+from sunshower.experiments.outcome import Verdict
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.inline import run_inline

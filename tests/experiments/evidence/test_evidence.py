@@ -8,9 +8,9 @@ import numpy as np
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.experiments.checkers import AtLeastOnce, judge
-from sunshower.experiments.evidence.event_history import message_keys, tasks_of
-from sunshower.experiments.evidence.outcome import Model, tree, trees
+from sunshower.experiments.event_history import message_keys, tasks_of
 from sunshower.experiments.experiment import figures_of
+from sunshower.experiments.outcome import Model, tree, trees
 from sunshower.runtime.events.event_log import What
 from tests.experiments.scripts import FACTS, RELAY, SINK, SPOUT, Script
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
+from sunshower.experiments.event_history import History, from_lines, to_lines
 from sunshower.runtime.events.event_log import Entry, What
 from tests.experiments.scripts import RELAY, SINK, SPOUT, TASKS, Script
 

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from sunshower.errors import ExperimentError
 from sunshower.experiments.experiment import relayed
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     Fault,
     Target,
     acker,
@@ -32,7 +32,7 @@ from sunshower.experiments.faults.fault_kinds import (
     task,
     worker,
 )
-from sunshower.experiments.faults.fault_plan import drain, rebalance
+from sunshower.experiments.fault_plan import drain, rebalance
 from sunshower.runtime.plan import Layout, make_plan
 from tests.experiments.fakes import FakeRun
 

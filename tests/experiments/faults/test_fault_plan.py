@@ -10,17 +10,8 @@ import numpy as np
 import pytest
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.faults.fault_kinds import expire, kill, master, pause, task
-from sunshower.experiments.faults.fault_plan import (
-    Step,
-    at,
-    every,
-    phases,
-    quiet,
-    random,
-    settle,
-    until,
-)
+from sunshower.experiments.fault_kinds import expire, kill, master, pause, task
+from sunshower.experiments.fault_plan import Step, at, every, phases, quiet, random, settle, until
 
 A, B = kill(task("relay", 0)), kill(task("sink", 0))
 SHORT = pause(master(), 1)

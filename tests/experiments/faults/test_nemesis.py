@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.experiments.faults.fault_kinds import (
+from sunshower.experiments.fault_kinds import (
     anybody,
     cut,
     errors,
@@ -23,15 +23,7 @@ from sunshower.experiments.faults.fault_kinds import (
     task,
     throttle,
 )
-from sunshower.experiments.faults.fault_plan import (
-    Nemesis,
-    Step,
-    drain,
-    every,
-    rebalance,
-    settle,
-    until,
-)
+from sunshower.experiments.fault_plan import Nemesis, Step, drain, every, rebalance, settle, until
 from sunshower.runtime.events.event_log import What
 from tests.experiments.fakes import FakeRun
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict
+from sunshower.experiments.event_history import History
+from sunshower.experiments.outcome import Finding, Outcome, Recovery, Verdict
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.tracking.ids import make_roots
 

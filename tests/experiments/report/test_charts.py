@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sunshower.experiments.evidence.event_history import Band, History
-from sunshower.experiments.evidence.outcome import Recovery, Verdict
+from sunshower.experiments.event_history import Band, History
+from sunshower.experiments.outcome import Recovery, Verdict
 from sunshower.experiments.report.drawing import (
     FILLS,
     HATCHES,

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.experiments.report.drawing import (
     Background,
     Chart,

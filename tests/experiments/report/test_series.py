@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.event_history import History
 from sunshower.experiments.report.drawing import bins, make_series
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.tracking.ids import make_roots

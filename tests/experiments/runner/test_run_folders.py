@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import ExperimentError, VersionMismatch
-from sunshower.experiments.evidence.event_history import History, to_lines
-from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.event_history import History, to_lines
+from sunshower.experiments.outcome import Outcome, Verdict
 from sunshower.experiments.runner.run_folders import (
     RunFolder,
     all_runs,

@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 from sunshower.experiments.checkers import CheckResult
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.outcome import Facts, Verdict
+from sunshower.experiments.event_history import History
+from sunshower.experiments.outcome import Facts, Verdict
 from sunshower.experiments.runner.seed_search import (
     JobPool,
     SeedResult,

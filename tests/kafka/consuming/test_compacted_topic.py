@@ -17,7 +17,7 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.runtime.control.messages import DesiredState
+from sunshower.runtime.control.events import DesiredState
 from sunshower.runtime.control.overview import Conditions
 from sunshower.state import MemoryState, SqliteState
 from tests.kafka.consuming.test_spout import committed, settings

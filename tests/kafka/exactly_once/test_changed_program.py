@@ -42,7 +42,8 @@ from typing import NamedTuple
 
 from sunshower import KeyState, Topology
 from sunshower.kafka import BatchOptions, KafkaTransactional, Received, TransactionalKafkaBolt
-from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InSqlite, batches, count
 
 KAFKA, SOURCE, OUT, FOLDER = {kafka!r}, {source!r}, {out!r}, {folder!r}
 

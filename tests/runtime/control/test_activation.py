@@ -11,7 +11,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Counter, Failure, Number, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
-from sunshower.runtime.control.messages import DesiredState
+from sunshower.runtime.control.events import DesiredState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.user_code import context

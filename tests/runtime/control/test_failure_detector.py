@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Create, Welcome
 from sunshower.runtime.control.failure_detector import FailureDetector, Lease
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Create, Welcome
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.worker import SimWorker

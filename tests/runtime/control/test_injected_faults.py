@@ -12,9 +12,9 @@ import pytest
 from sunshower import Topology
 from sunshower.errors import ExperimentError
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import DesiredState
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import (
     WELL,

@@ -13,9 +13,9 @@ from sunshower import Bolt, Cause, Context, Failure, Spout, SpoutCollector, Topo
 from sunshower.actors.worker import WorkerActor
 from sunshower.clock import ManualClock
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import DesiredState, Welcome
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.user_code import Raised, context

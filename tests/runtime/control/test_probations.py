@@ -6,9 +6,9 @@ import pytest
 
 from sunshower import Counter, Number, Topology
 from sunshower.runtime.control import events
+from sunshower.runtime.control.events import Welcome
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.events.health import WELL, Health, Standing
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan

@@ -13,7 +13,7 @@ from sunshower import Cause, Spout, Topology
 from sunshower.clock import SystemClock
 from sunshower.errors import TopologyFailed
 from sunshower.outages import is_unavailable
-from sunshower.runtime.control.messages import DesiredState
+from sunshower.runtime.control.events import DesiredState
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import (

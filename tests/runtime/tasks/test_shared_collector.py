@@ -32,7 +32,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import AlreadySettled, BadEmit, ProtocolError, Unavailable
 from sunshower.runtime.tasks import shared_collector
-from sunshower.runtime.tasks.bolts.rare import Rare, Trial
+from sunshower.runtime.tasks.bolts.bolt_task import Rare, Trial
 from sunshower.runtime.tasks.user_code import context
 from tests.runtime.rig import ROOT, Number, Rig, Word, balance, records_of, sink
 

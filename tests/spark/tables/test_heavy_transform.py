@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from sunshower.errors import ClusterError
-from sunshower.experiments.evidence.outcome import Facts
+from sunshower.experiments.outcome import Facts
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.tables.tables import TableFolder, batches_in

@@ -10,8 +10,8 @@ import pytest
 from sunshower import Context
 from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
+from sunshower.topologies.operators.generated_stages import Feed, StageNode
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
-from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.trident.coordination.attempts import COMMIT, BatchCommand, Count, Part
 from sunshower.trident.stages.plan import Stage, StageInput, StageOutput
 from sunshower.trident.tasks.stage_bolt import PartCounter, StageBolt, phases

@@ -18,19 +18,12 @@ from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.generated_stages import Feed, StageNode
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
-from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.stage_builder import InMemory, assemble
 from sunshower.trident.spouts.port import Rows, SpoutKind
-from sunshower.trident.stages.plan import (
-    Group,
-    Skip,
-    Source,
-    Stage,
-    StageInput,
-    StageOutput,
-)
+from sunshower.trident.stages.plan import Group, Skip, Source, Stage, StageInput, StageOutput
 
 
 class Row(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.generated_stages import Feed
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.topologies.operators.windows.event_times import Time, highest
 from sunshower.trident.coordination.attempts import SourceTime

@@ -13,7 +13,7 @@ from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, Topolo
 from sunshower.state.tree import MemoryForest
 from sunshower.topologies.sources import TextFiles
 from sunshower.trident.spouts.bounds import Bounds
-from sunshower.trident.spouts.text import TextFileBatches
+from sunshower.trident.spouts.fixed import TextFileBatches
 from tests.trident.rigs.emitting import Drive
 
 PARTS = st.sampled_from(["", "a", "grün", "\r\n", "\n", "\n\n", "long " * 5, "\r"])

@@ -13,9 +13,9 @@ import pytest
 
 from sunshower import TextFiles
 from sunshower.trident.spouts.bounds import Room
+from sunshower.trident.spouts.fixed import TextFileBatches
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout
 from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.text import TextFileBatches
 from tests.trident.rigs.emitting import Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 

@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.operators.states import StateFactory, StateKind
-from sunshower.trident.declaration.guarantee import check_kinds, why_not
+from sunshower.trident.declaration.stateful import check_kinds, why_not
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.states.factories import StaticState
 from tests.trident.rigs.additions import PLACE, plus

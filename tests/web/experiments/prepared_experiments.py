@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sunshower.experiments.evidence.outcome import Outcome, Recovery, Verdict
+from sunshower.experiments.outcome import Outcome, Recovery, Verdict
 from sunshower.experiments.runner.run_folders import (
     RunFolder,
     member,

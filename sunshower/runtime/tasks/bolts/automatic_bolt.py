@@ -27,11 +27,9 @@ from sunshower.failures import Failure
 from sunshower.record_loops import each, expand
 from sunshower.records import prepare_tables
 from sunshower.runtime.events.injected_faults import TaskFaults
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, Intake, Unfinished
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
-from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
-from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
-from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tasks.user_code import BatchOutputs, check_returned, is_generator, no_way
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.output_streams import NotSent

@@ -15,7 +15,7 @@ from typing import Any, Self
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.tasks.bolts.return_values import check_returned
+from sunshower.runtime.tasks.user_code import check_returned
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.graph import Component
 from sunshower.topologies.groupings import Fields

@@ -21,9 +21,8 @@ from sunshower.errors import AlreadySettled, BadEmit, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake, Trial
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
-from sunshower.runtime.tasks.bolts.rare import Trial
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import no_way

@@ -23,8 +23,7 @@ from sunshower.failures import Failure
 from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
-from sunshower.runtime.tasks.bolts.return_values import BatchOutputs
-from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tasks.user_code import BatchOutputs, no_way
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.channels import Entry, Inbox

@@ -28,8 +28,7 @@ from sunshower.clock import Clock
 from sunshower.errors import TopologyFailed, user_errors
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.injected_faults import NO_FAULTS
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.bolts.rare import Note, Trial
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Note, Trial
 from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import FailedTrees

@@ -18,13 +18,11 @@ from typing import Any, Literal, cast
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.joined_streams import (
-    DeclaredJoin,
-    begin_join,
-    join_side,
-)
-from sunshower.topologies.operators.joins.partner_times import LEFT, RIGHT, Distance
+from sunshower.topologies.operators.joins.joined_streams import DeclaredJoin, begin_join, join_side
 from sunshower.topologies.operators.joins.stream_join import (
+    LEFT,
+    RIGHT,
+    Distance,
     Entry,
     Joined,
     Place,
@@ -34,12 +32,7 @@ from sunshower.topologies.operators.joins.stream_join import (
 )
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.operators.stages import (
-    AnyStream,
-    RecordStage,
-    StageRows,
-    TotalsSettings,
-)
+from sunshower.topologies.operators.stages import AnyStream, RecordStage, StageRows, TotalsSettings
 from sunshower.topologies.operators.states import TIME, Spread
 from sunshower.topologies.operators.updates import refuse_updates
 from sunshower.topologies.operators.windows.event_times import (

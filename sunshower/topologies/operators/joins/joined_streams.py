@@ -9,15 +9,16 @@ from typing import Any, Literal, NamedTuple
 from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.partner_times import (
+from sunshower.topologies.operators.joins.stream_join import (
     LEFT,
     RIGHT,
     Age,
     Distance,
     Interval,
+    JoinInput,
     PartnerTimes,
+    StreamJoin,
 )
-from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import (
     check_how,

@@ -63,9 +63,6 @@ _TICK_MAX_S = 60.0
 # ---- ages ----------------------------------------------------------------------------------------
 
 _AT_ONCE = 10_000  # keys that one commit removes
-# Times before this one were written by a release that counted from the start of the machine, so
-# nobody knows when that was.
-_UNIX_S = 1e9
 
 
 class Ages:
@@ -73,11 +70,10 @@ class Ages:
 
     def __init__(self, ttl_s: float) -> None:
         self.ttl_s = ttl_s
-        self.least = _UNIX_S  # of a time that is known
         self._written: OrderedDict[Key, float] = OrderedDict()
 
     def is_over(self, at: float, now: float) -> bool:
-        return at >= self.least and at + self.ttl_s <= now
+        return at + self.ttl_s <= now
 
     def expired(self, now: float) -> list[Key]:
         """Keys whose values are too old; some of them, if there are many."""
@@ -91,7 +87,7 @@ class Ages:
             at, plain = unstamped(value)
             self._written.pop(key, None)
             if plain is not None:
-                times.append((key, now if at is None or at < self.least else at))
+                times.append((key, now if at is None else at))
         self._written.update(sorted(times, key=lambda item: item[1]))
 
     def clear(self) -> None:
@@ -395,7 +391,7 @@ class KeyedStore:
     def expire_in_batches(self) -> None:
         """Let values expire by `time`, which the caller sets: event times may be any numbers."""
         if self._ages is not None:
-            self.time = self._ages.least = -inf
+            self.time = -inf
             self.read_ages()
 
     def expire_in_batch(self, again: Iterable[Key]) -> None:

@@ -41,13 +41,13 @@ from sunshower.topologies.operators.updates import (
     totals_lineage,
 )
 from sunshower.topologies.operators.windows.aggregated_windows import (
+    RESULT_FIELDS,
     AggregatedWindows,
     CombinePanes,
     CountWindows,
     PaneWindows,
 )
 from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
-from sunshower.topologies.operators.windows.numbered_results import RESULT_FIELDS
 from sunshower.topologies.operators.windows.panes import PaneValues
 from sunshower.topologies.operators.windows.session_windows import SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark

@@ -17,9 +17,8 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import StateDraft
 from sunshower.topologies.operators.states import Key
-from sunshower.topologies.operators.windows.calendars import CalendarPanes
 from sunshower.topologies.operators.windows.event_times import Time, is_before, lowest
-from sunshower.topologies.operators.windows.window_kinds import AnyPanes, Window
+from sunshower.topologies.operators.windows.window_kinds import AnyPanes, CalendarPanes, Window
 
 # ---- pane values ---------------------------------------------------------------------------------
 # The aggregated contents of panes.

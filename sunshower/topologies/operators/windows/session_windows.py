@@ -16,7 +16,13 @@ from typing import Any, Self, TypeAlias
 from sunshower.records import key_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key
-from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
+from sunshower.topologies.operators.windows.aggregated_windows import (
+    NUMBERED,
+    AggregatedWindows,
+    NumberedResults,
+    ResultKind,
+    ResultStage,
+)
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     exact,
@@ -25,12 +31,6 @@ from sunshower.topologies.operators.windows.event_times import (
     length_of,
     minus,
     plus,
-)
-from sunshower.topologies.operators.windows.numbered_results import (
-    NUMBERED,
-    NumberedResults,
-    ResultKind,
-    ResultStage,
 )
 from sunshower.topologies.operators.windows.panes import PARTS, Content
 from sunshower.topologies.operators.windows.watermarks import ReachedTime

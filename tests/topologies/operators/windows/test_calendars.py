@@ -32,8 +32,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, RecordMismatch, TopologyError
 from sunshower.state import MemoryState, SqliteState
-from sunshower.topologies.operators.windows.calendars import CalendarPanes
-from sunshower.topologies.operators.windows.window_kinds import AlignedWindow, Window
+from sunshower.topologies.operators.windows.window_kinds import AlignedWindow, CalendarPanes, Window
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import History, task_and_number
+from sunshower.experiments.event_history import History, task_and_number
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.trace_recorder import TreeEvent, edges_of
 from sunshower.runtime.plan import Plan

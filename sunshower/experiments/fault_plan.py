@@ -33,7 +33,7 @@ from sunshower.arguments import (
     checked,
 )
 from sunshower.errors import ClusterError, ExperimentError, LifecycleError, SunshowerError
-from sunshower.experiments.faults.fault_kinds import ActiveFault, Fault, choose, harmless
+from sunshower.experiments.fault_kinds import ActiveFault, Fault, choose, harmless
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.control.placement import replan
 from sunshower.runtime.events.event_log import Entry, What

@@ -1,1 +1,0 @@
-"""Runs on this machine: again at each save, and on a Ray that outlives a run."""

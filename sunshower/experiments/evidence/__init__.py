@@ -1,1 +1,0 @@
-"""The evidence from an event log: tuples, batches, accounts, figures, the outcome."""

@@ -1,1 +1,0 @@
-"""The faults of experiments: targets, kinds, plans, and their injection."""
