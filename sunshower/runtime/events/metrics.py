@@ -376,6 +376,8 @@ class WorkerStats:
     # life of each; only if tables may be filled again
     machine: tuple[str, float, int] | None = None  # its name, the busy seconds of its processors,
     # and how many it has; None: not measured
+    thread: tuple[float, float] | None = None  # that runs its tasks: the seconds that it had a
+    # processor, and those that it waited for one; None: not measured
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ export function problems(facts, derived) {
   for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout && !one.waits.length)) {
     const why = facts.failures.find((failure) => failure.component === node.id); // the most frequent
     add("bad", `${node.id} fails ${rateWord(node.failing)}`,
-      why ? `${why.cause}: ${firstLine(why.example.reason)}` : "", node.id, why?.example.traceback);
+      why ? `${why.cause}: ${firstLine(why.example.reason)}${whose(why)}` : "", node.id, why?.example.traceback);
   }
   for (const [worker, for_s] of Object.entries(facts.silent)) {
     add("wait", `Worker ${worker} is silent`, `for ${elapsed(for_s)}: it is stopped, cut off, or ` +
@@ -181,6 +181,10 @@ export function problems(facts, derived) {
 
 const rateWord = (perSecond) =>
   perSecond < 1 ? "now and then" : `${count(Math.round(perSecond))} a second`;
+/** Which records fail: " · all of them have customer='c-13'". */
+const whose = ({ in_common: alike, looked, example }) => (alike
+  ? ` · the ${looked} records that were compared have ${alike}`
+  : example.record && ` · such as ${example.record}`);
 const firstLine = (text) => text.split("\n", 1)[0];
 
 function split(text) {
