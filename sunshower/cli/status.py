@@ -6,7 +6,7 @@ import json
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, product
@@ -44,6 +44,7 @@ from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
+    from sunshower.runtime.cluster import Run
     from sunshower.runtime.control.overview import Overview
 
 
@@ -183,20 +184,30 @@ def query(
     Each value is a line of JSON, as written by the last batch of the component.
     """
     with connect(address) as cluster:
-        run = cluster.find(name)
-        if not key:
-            for stored_key, value in run.entries(component, limit):
-                echo_value({"key": stored_key, "value": value})
-            return
-        for meant in product(*map(_meanings, key)):
-            value = run.query(component, meant[0] if len(meant) == 1 else meant)
-            if value is not None:
-                echo_value(value)
+        for stored_key, value in stored_entries(cluster.find(name), component, key or (), limit):
+            echo_value(value if key else {"key": stored_key, "value": value})
+            if key:
                 return
+        if not key:
+            return
     raise ClusterError(
         f"{component!r} of topology {name!r} has no value for {' '.join(key)}; "
         f"`sunshower query {name} {component}` lists some keys"
     )
+
+
+def stored_entries(
+    run: Run, component: str, key: Sequence[str], limit: int
+) -> list[tuple[Any, Any]]:
+    """The key that these texts mean with its value, if there is one; without texts, up to `limit`
+    keys with their values. Raises as Run.query."""
+    if not key:
+        return run.entries(component, limit)
+    for meant in product(*map(_meanings, key)):
+        one_key = meant[0] if len(meant) == 1 else meant
+        if (value := run.query(component, one_key)) is not None:
+            return [(one_key, value)]
+    return []
 
 
 def ask(
