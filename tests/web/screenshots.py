@@ -45,7 +45,7 @@ PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest 
     ("dead-letters", 1280, 900, "light", "#/t/web-shop/d/LETTER"),
 ]
 _SAMPLES = 25  # seconds in the charts of a picture
-_OVERVIEWS = 80  # different overviews of the measured page, one a second
+_OVERVIEWS = 24  # different overviews of the measured page, one a second
 
 
 class _ReadySource(PreparedSource):

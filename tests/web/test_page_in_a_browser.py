@@ -175,9 +175,9 @@ def test_the_log_is_shown_by_component_and_text(url: str, open_page: Open) -> No
 
 def test_what_is_inside_a_component(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/c/sessions")
-    page.get_by_text("Its code").click()
+    page.locator("summary", has_text="Its code").click()
     wait_for(page, ".part pre", "def sessions(order):")
-    page.get_by_text("look up a key").click()
+    page.locator("summary", has_text="look up a key").click()
     wait_for(page, ".part dl", "user-29")
     page.get_by_label("Key", exact=True).fill("user-7")
     page.keyboard.press("Enter")
@@ -186,7 +186,7 @@ def test_what_is_inside_a_component(url: str, open_page: Open) -> None:
     page.get_by_label("Key", exact=True).fill("nobody")
     page.keyboard.press("Enter")
     wait_for(page, ".part .notice", "There is no value for nobody")
-    page.get_by_text("function by function").click()
+    page.locator("summary", has_text="function by function").click()
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Use token").click()
     page.get_by_role("button", name="Record 5 s").click()
@@ -324,7 +324,7 @@ def test_what_is_opened_fits_and_is_accessible(
     page = open_page(url, f"{SHOP}/c/sessions", width, scheme)
     page.evaluate("(token) => sessionStorage.setItem('sunshower-token', token)", TOKEN)
     for summary in ("Its code", "look up a key", "function by function"):
-        page.get_by_text(summary).click()
+        page.locator("summary", has_text=summary).click()
     page.get_by_role("button", name="Record 5 s").click()
     page.get_by_role("button", name="Show the log").click()
     page.locator("summary", has_text="Actions").click()

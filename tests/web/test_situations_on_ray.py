@@ -61,3 +61,16 @@ def test_the_first_screen_names_the_cause(
             box = page.get_by_text(word).first.bounding_box()
             assert box is not None
             assert box["y"] < 800  # on the first screen
+        check_inside(source, name, run.plan.graph.bolts[0].id)
+
+
+def check_inside(source: RaySource, name: str, component: str) -> None:
+    """The log, the code and a profile come from the processes of a cluster."""
+    assert source.logs(name)["lines"]
+    (part,) = source.code(name, component)["parts"]
+    assert part["place"].startswith("situations.py:")
+    assert "def process(self, record: Order)" in part["text"]
+    if name == "few-workers":  # once is enough
+        assert "samples of 1 worker" in source.profile(name, component, 1.0)
+        assert source.profiled(name)["rows"][0][0] == component
+        assert source.flame_graph(name).startswith("<?xml")

@@ -415,12 +415,13 @@ def topology_facts(overview: Overview, up_s: float, window: str | None = None) -
     """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
     windows of time only the one that is named, or the whole time while it is not known yet."""
     snapshot, graph = overview.snapshot, overview.plan.graph
-    fields = status_fields(overview, up_s, tasks=False)
+    windows = (window, ALL) if window in NAMES else ()
+    fields = status_fields(overview, up_s, tasks=False, windows=windows)
     for component in graph.components.values():
         facts = fields["components"][component.id]
-        windows = facts.pop("windows")
+        known = facts.pop("windows")
         facts |= _component(component, snapshot)
-        facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
+        facts["window"] = known.get(window, known[ALL]) if windows else None
     return {
         **fields,
         "marks": marks_of_state(overview),

@@ -60,7 +60,6 @@ GRAPH = {
 def test_a_topology_is_drawn_in_columns_also_with_a_cycle() -> None:
     assert columns_of(GRAPH) == [["numbers"], [*GRAPH][1:3], ["late"]]
     check(topology_chart(GRAPH))
-    check(topology_chart({}))
     many = {f"c{n}": {"tasks": 1, "reads": [[f"c{n - 1}", "all"]] if n else []} for n in range(12)}
     check(topology_chart(many))
 

@@ -52,7 +52,7 @@ def test_a_run_leaves_a_folder_with_all_files(
     text = (folder / "report.html").read_text()
     assert "http://" not in text, "the report loads nothing"
     assert "https://" not in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
     assert "✔&nbsp;HOLDS" in text
     assert "--cluster sim --seed 3" in text
 

@@ -38,10 +38,10 @@ export function TopologyView({ name, facts: given, history, component, root, let
         ${" "}${plural(facts.workers.length, "worker")}</span>
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
-    <${WindowChoice} ...${windows} facts=${given} />
-    <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <${Limit} limit=${facts.progress?.limit} href=${href} />
     <${Problems} found=${found} href=${href} />
+    <${WindowChoice} ...${windows} facts=${given} />
+    <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
       <div class="column">
         <section class="card" aria-labelledby="graph-title"><h2 id="graph-title">Graph</h2>
