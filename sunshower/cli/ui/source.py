@@ -501,7 +501,8 @@ def consequences(overview: Overview, action: str, workers: int | None) -> list[s
     graph, snapshot, plan = overview.plan.graph, overview.snapshot, overview.plan
     pending = sum(snapshot.component(spout.id).pending for spout in graph.spouts)
     longest_s = max((graph.config_of(spout).message_timeout_s for spout in graph.spouts), default=0)
-    tasks, before = number_of(len(plan.tasks), "task"), len(plan.workers)
+    declared = [task for task in plan.tasks if task.component in graph.components]
+    tasks, before = number_of(len(declared), "task"), len(plan.workers)
     wait = (
         f"Its spouts emit nothing new until the {number_of(pending, 'open tuple')} "
         f"{'is' if pending == 1 else 'are'} complete, for at most {elapsed(longest_s)}."

@@ -141,7 +141,8 @@ class _LimitFinder:
         if state == State.FAILED:
             why = next((f": {error.line}" for error in self._snapshot.degraded.values()), "")
             spouts = (spout.id for spout in self._plan.graph.spouts)
-            why = why or next(filter(None, (self._newest_failure(id)[0] for id in spouts)), "")
+            where = next(filter(None, (self._newest_failure(id)[0] for id in spouts)), "")
+            why = why or (f": its tuples failed{where}." if where else ".")
             return Limit(LimitKind.STOPPED, f"It has failed, so its spouts emit nothing{why}")
         return Limit(LimitKind.STOPPED, f"It is {state}, so its spouts emit nothing{way_out}.")
 
@@ -174,7 +175,7 @@ class _LimitFinder:
                 continue
             what = "batch" if is_internal(spout.id) else f"tuple of {spout.id}"
             why, where = self._newest_failure(spout.id)
-            text = f"No {what} completes, and {load.failed:,.1f} a second fail{why}"
+            text = f"No {what} completes: {load.failed:,.1f} a second fail{why}."
             return Limit(LimitKind.PROBLEM, text, where)
         return None
 
@@ -184,7 +185,8 @@ class _LimitFinder:
         if not groups:
             return "", ""
         failure = max(groups, key=lambda group: group.last_s).failure
-        return f": {failure}", failure.component
+        place = f" in {failure.component}" if failure.component else ""
+        return f"{place} ({failure.exception or failure.cause})", failure.component
 
     # ---- what is full ---------------------------------------------------------------------------
 
@@ -259,9 +261,7 @@ class _LimitFinder:
         if self._mostly_waits(id):
             text += (
                 f", and mostly {'waits' if tasks == 1 else 'wait'} there for something else, such "
-                f"as a store or a service{each}. "
-                "Calls at the same time (an async function), larger batches or more tasks help; a "
-                "faster processor does not."
+                f"as a store{each}. An async function, larger batches or more tasks would help."
             )
         else:
             text += f". Give it more tasks, or make its code faster{each}."
@@ -353,7 +353,7 @@ class _LimitFinder:
                 why, where = self._newest_failure(late[0])
                 text = (
                     f"{late[0]} falls behind by {growth:,.0f} records/s, because {failed:,.0f} "
-                    f"tuples/s fail and are emitted again{why}"
+                    f"tuples/s fail{why} and are emitted again."
                 )
                 return Limit(LimitKind.PROBLEM, text, where)
             text = (

@@ -213,20 +213,19 @@ def test_tuples_that_fail_again_and_again_let_a_source_fall_behind() -> None:
     run.now[task.id] = replace(run.now[task.id], counts=replace(counts, failed=3_000))
     assert limit(run) == (LimitKind.PROBLEM, "slow")
     text = run.progress().limit.text
-    assert "because 100 tuples/s fail and are emitted again: exception in slow[1]" in text
+    assert "because 100 tuples/s fail in slow (exception) and are emitted again." in text
 
 
 def test_tuples_that_all_fail_come_before_what_is_idle() -> None:
     run = Run()
     (task,) = run.tasks("numbers")
-    failure = Failure(Cause.EXCEPTION, "slow", 1, "KeyError: 'EUR'")
+    failure = Failure(Cause.EXCEPTION, "slow", 1, "KeyError: 'EUR'", "KeyError")
     group = FailureGroup(failure, 90, 1.0, 2.0, 3.0)
     counts = Counts(failed=90)
     run.now[task.id] = replace(run.now[task.id], counts=counts, failures=(group,))
     assert limit(run) == (LimitKind.PROBLEM, "slow")
     assert run.progress().limit.text == (
-        "No tuple of numbers completes, and 3.0 a second fail: exception in slow[1]: KeyError: "
-        "'EUR'"
+        "No tuple of numbers completes: 3.0 a second fail in slow (KeyError)."
     )
     run.now[task.id] = replace(run.now[task.id], counts=replace(counts, acked=1))
     assert limit(run) == (LimitKind.IDLE, "")
@@ -290,7 +289,7 @@ def test_a_topology_that_is_not_active() -> None:
     )
     run.now[task.id] = replace(run.now[task.id], failures=groups)
     assert run.progress().limit.text == (
-        "It has failed, so its spouts emit nothing: exception in slow[1]: KeyError: 'URL'"
+        "It has failed, so its spouts emit nothing: its tuples failed in slow (exception)."
     )
 
 

@@ -183,7 +183,7 @@ const rateWord = (perSecond) =>
   perSecond < 1 ? "now and then" : `${count(Math.round(perSecond))} a second`;
 /** Which records fail: " · all of them have customer='c-13'". */
 const whose = ({ in_common: alike, looked, example }) => (alike
-  ? ` · the ${looked} records that were compared have ${alike}`
+  ? ` · all of the ${looked} records that were compared have ${alike}`
   : example.record && ` · such as ${example.record}`);
 const firstLine = (text) => text.split("\n", 1)[0];
 
