@@ -596,7 +596,7 @@ def _paint_topology(graph: Mapping[str, Mapping[str, Any]]) -> Figure:
     page = new_figure(width_in, _ROW_IN * tallest + 0.3)
     ax = page.subplots()
     ax.set_axis_off()
-    ax.set_xlim(-0.5, max(len(columns), width_in / _COLUMN_IN) - 0.5)
+    ax.set_xlim(-0.5, max(len(columns), 1) - 0.5)
     ax.set_ylim(tallest - 0.5, -0.5)
     boxes = {}
     for x, ids in enumerate(columns):
@@ -617,8 +617,8 @@ def _paint_topology(graph: Mapping[str, Mapping[str, Any]]) -> Figure:
                      "patchB": boxes[id].get_bbox_patch(), "shrinkA": 1, "shrinkB": 1}  # fmt: skip
             ax.annotate("", end, start, arrowprops=arrow)
             middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-            ax.annotate(grouping, middle, (0, 4), textcoords="offset points", ha="center",
-                        fontsize=7, color=GREY)  # fmt: skip
+            ax.text(*middle, grouping, ha="center", va="center", fontsize=7, color=GREY,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
     return page
 
 

@@ -144,9 +144,10 @@ export function problems(facts, derived) {
     found.push({ kind, title, text, component, traceback });
   if (facts.error) add("bad", "The topology has failed", ...split(facts.error));
   if (facts.untracked) add("bad", "An untracked record failed", ...split(facts.untracked));
-  for (const one of facts.quarantined) {
-    add("bad", `${one.component}[${one.task}] is quarantined`,
-      `${one.error} · it is tried again every 30 s at most`, one.component, one.traceback);
+  for (const alike of groupedErrors(facts.quarantined)) {
+    const [{ component, task, error, traceback }] = alike;
+    const who = alike.length === 1 ? `${component}[${task}] is` : `${component} (${alike.length} tasks) is`;
+    add("bad", `${who} quarantined`, `${error} · tried again every 30 s at most`, component, traceback);
   }
   for (const one of facts.stuck) {
     add("bad", `${one.component}[${one.index}] is stuck`,
@@ -199,13 +200,18 @@ export const WAITS = {
   filling: "has filled its table again",
 };
 
-function groupedWaits(waiting) {
+/** Waits or errors of the tasks of a component that are alike. */
+function groupedErrors(errors) {
   const groups = new Map();
-  for (const one of waiting) {
+  for (const one of errors) {
     const key = JSON.stringify([one.component, one.kind, one.error]);
     groups.set(key, [...(groups.get(key) ?? []), one]);
   }
-  return [...groups.values()].map((waits) => {
+  return [...groups.values()];
+}
+
+function groupedWaits(waiting) {
+  return groupedErrors(waiting).map((waits) => {
     const [{ component, kind, error, task }] = waits;
     const who = waits.length === 1 ? `${component}[${task}]` : `${component} (${waits.length} tasks)`;
     const never = kind === "unavailable" && !waits.some((wait) => wait.reached);
