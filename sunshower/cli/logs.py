@@ -1,4 +1,4 @@
-"""`sunshower logs`: prints the log of a running topology, and follows it."""
+"""`sunshower logs`: prints the log; separate because a command is a module, which the page reads."""
 
 from __future__ import annotations
 

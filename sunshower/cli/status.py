@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice, product
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -27,6 +26,7 @@ from sunshower.cli.cluster_options import (
     ask_all,
     connect,
     known_component,
+    stored_entries,
 )
 from sunshower.cli.formatting import (
     Terminal,
@@ -44,7 +44,6 @@ from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
-    from sunshower.runtime.cluster import Run
     from sunshower.runtime.control.overview import Overview
 
 
@@ -196,20 +195,6 @@ def query(
     )
 
 
-def stored_entries(
-    run: Run, component: str, key: Sequence[str], limit: int
-) -> list[tuple[Any, Any]]:
-    """The key that these texts mean with its value, if there is one; without texts, up to `limit`
-    keys with their values. Raises as Run.query."""
-    if not key:
-        return run.entries(component, limit)
-    for meant in product(*map(_meanings, key)):
-        one_key = meant[0] if len(meant) == 1 else meant
-        if (value := run.query(component, one_key)) is not None:
-            return [(one_key, value)]
-    return []
-
-
 def ask(
     name: Name,
     requests: Requests,
@@ -225,15 +210,6 @@ def ask(
     with connect(address) as cluster:
         for row in cluster.find(name).ask(requests, TypedText(value), timeout_s=timeout_s):
             echo_value(row)
-
-
-def _meanings(text: str) -> list[Any]:
-    """The values that an argument may stand for."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return [text]
-    return [text] if isinstance(value, list | dict) else [text, value]
 
 
 def _row(name: str, overview: Overview) -> list[str]:

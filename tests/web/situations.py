@@ -1,11 +1,11 @@
-"""Six programs that a page must explain at once: three fall behind, for different reasons; a key
-that always fails; a source that has nothing; a deployment that lacks a setting."""
+"""Programs with a problem each, which the page must name at once."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Mapping
+from threading import Event
 from typing import NamedTuple
 
 from sunshower import Bolt, Context, Retry, Spout, Topology
@@ -54,7 +54,7 @@ class Slow(Bolt[Order, Order]):
         self.for_s = for_s
 
     def process(self, record: Order) -> Iterator[Order]:
-        time.sleep(self.for_s)
+        Event().wait(self.for_s)
         yield record
 
 

@@ -15,7 +15,12 @@ from math import inf, isfinite, nextafter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all, known_component
+from sunshower.cli.cluster_options import (
+    ANSWER_WITHIN_S,
+    ask_all,
+    known_component,
+    stored_entries,
+)
 from sunshower.cli.dead.letters import (
     Ask,
     Found,
@@ -40,7 +45,6 @@ from sunshower.cli.profiles.command import (
     time_shares,
 )
 from sunshower.cli.statistics import component_numbers, done_by, status_fields, task_numbers
-from sunshower.cli.status import stored_entries
 from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
 from sunshower.runtime.control.overview import Overview
