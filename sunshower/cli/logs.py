@@ -1,4 +1,4 @@
-"""`sunshower logs`: prints the log; separate because a command is a module, which the page reads."""
+"""`sunshower logs`: prints the log; separate because each command is a module of its own."""
 
 from __future__ import annotations
 
