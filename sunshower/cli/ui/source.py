@@ -37,13 +37,6 @@ from sunshower.cli.dead.letters import (
 from sunshower.cli.formatting import elapsed, number_of, value_text
 from sunshower.cli.health import task_error_text
 from sunshower.cli.logs import new_lines
-from sunshower.cli.profiles.command import (
-    flame_graph,
-    profiled_workers,
-    record_run,
-    remarks,
-    time_shares,
-)
 from sunshower.cli.statistics import component_numbers, done_by, status_fields, task_numbers
 from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
@@ -716,6 +709,8 @@ class TopologySource:
     def profile(self, name: str, component: str | None, seconds: float) -> str:
         """Record the workers of a topology, or those of a component, for some seconds; returns a
         sentence about it."""
+        from sunshower.cli.profiles.command import flame_graph, remarks, time_shares
+
         run = self._run(name)
         recorded = self._record(run, component, seconds)
         shares = time_shares(recorded, component)
@@ -781,6 +776,8 @@ class RaySource(TopologySource):
         return self._find(name)
 
     def _record(self, run: Run, component: str | None, seconds: float) -> Profile:
+        from sunshower.cli.profiles.command import profiled_workers, record_run
+
         found = self._find(run.topology)
         return record_run(found, profiled_workers(found, component), seconds)
 
