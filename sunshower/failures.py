@@ -103,6 +103,7 @@ _VARYING = re.compile(
     re.IGNORECASE,
 )
 _RATE_S = 60.0  # rates are averages over about this time
+_ALIKE = 3  # fewer records have too much in common by chance
 GroupKey: TypeAlias = tuple[str, str, str, str]  # component, cause, exception, normalised reason
 
 
@@ -127,8 +128,10 @@ class FailureGroup:
     first_s: float  # Unix time
     last_s: float
     rate: float  # a second, on average over the last minute
-    message_id: str = ""  # of the newest one
-    example: str = ""  # a record of the group; empty: the source does not keep it
+    message_id: str = ""  # of a record of the group
+    example: str = ""  # that record; empty: the source does not keep it
+    alike: tuple[str, ...] = ()  # what its first records have in common: `customer='c-13'`
+    looked: int = 0  # how many records those are
 
     @property
     def key(self) -> GroupKey:
@@ -139,6 +142,16 @@ class FailureGroup:
         """With `count` failures more."""
         rate, count_all = self.at(now_s).rate + count / _RATE_S, self.count + count
         return replace(self, failure=failure, count=count_all, last_s=now_s, rate=rate)
+
+    def with_record(self, fields: tuple[str, ...]) -> FailureGroup:
+        """With the fields of one more record."""
+        alike = tuple(text for text in self.alike if text in fields) if self.looked else fields
+        return replace(self, alike=alike, looked=self.looked + 1)
+
+    @property
+    def in_common(self) -> str:
+        """What its records have in common, if there are enough of them: `customer='c-13'`."""
+        return ", ".join(self.alike) if self.looked >= _ALIKE else ""
 
     def at(self, now_s: float) -> FailureGroup:
         """With the rate of now."""
@@ -152,6 +165,8 @@ class FailureGroup:
             count=self.count + other.count,
             first_s=min(self.first_s, other.first_s),
             rate=self.rate + other.rate,
+            alike=tuple(text for text in self.alike if text in other.alike),
+            looked=self.looked + other.looked,
         )
 
 

@@ -450,6 +450,14 @@ class WorkerActor(WorkerProcessBase):
         busy = user + nice + system + irq + softirq + steal
         return os.uname().nodename, busy / os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
 
+    def thread(self) -> tuple[float, float] | None:
+        try:
+            with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+                ran_ns, waited_ns, _ = map(int, file.read().split())
+        except (OSError, ValueError):  # not Linux, or a kernel without these numbers
+            return None
+        return ran_ns / 1e9, waited_ns / 1e9
+
     def load_plan(self, number: int) -> Plan:
         plan = self._retry_store(partial(self._store.load_plan, number))
         self._transfers = RayTransferStore(self._run, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sys
@@ -9,8 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,6 +22,7 @@ from sunshower.errors import ClusterError, VersionMismatch
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
+    from sunshower.runtime.cluster import Run
     from sunshower.runtime.events.metrics import Snapshot
     from sunshower.topologies.graph import Component, Graph
 
@@ -225,3 +228,26 @@ def moment_of(text: str, now_s: float, hint: str) -> float:
             f"{text!r} is not a time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d before now",
             param_hint=hint,
         ) from None
+
+
+def stored_entries(
+    run: Run, component: str, key: Sequence[str], limit: int
+) -> list[tuple[Any, Any]]:
+    """The key that these texts mean with its value, if there is one; without texts, up to `limit`
+    keys with their values. Raises as Run.query."""
+    if not key:
+        return run.entries(component, limit)
+    for meant in product(*map(_meanings, key)):
+        one_key = meant[0] if len(meant) == 1 else meant
+        if (value := run.query(component, one_key)) is not None:
+            return [(one_key, value)]
+    return []
+
+
+def _meanings(text: str) -> list[Any]:
+    """The values that an argument may stand for."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return [text]
+    return [text] if isinstance(value, list | dict) else [text, value]

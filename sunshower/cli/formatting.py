@@ -166,7 +166,12 @@ def echo_json(fields: Mapping[str, Any]) -> None:
 def echo_value(value: Any) -> None:
     """Print any value as JSON on a line, in ASCII: records are objects, sets lists, and what JSON
     cannot represent is a text."""
-    typer.echo(json_of({"": _plain(value)})[len('{"": ') : -1])
+    typer.echo(value_text(value))
+
+
+def value_text(value: Any) -> str:
+    """What `echo_value` prints."""
+    return json_of({"": _plain(value)})[len('{"": ') : -1]
 
 
 def _plain(value: Any) -> Any:

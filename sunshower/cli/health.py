@@ -292,6 +292,8 @@ def failure_lines(snapshot: Snapshot) -> Iterator[str]:
         )
         record = f", record {clip(group.example, _EXAMPLE_BYTES)}" if group.example else ""
         yield f"    such as {failure.cause} of message {clip(group.message_id, 80)}{record}"
+        if group.in_common:
+            yield f"    {group.looked} of these records have in common: {group.in_common}"
     if (more := len(groups) - _GROUPS_MAX) > 0:
         yield f"{number_of(more, 'further group')} of failures"
 
@@ -308,6 +310,8 @@ def failure_fields(group: FailureGroup) -> dict[str, Any]:
         "rate": group.rate,
         "first_s": group.first_s,
         "last_s": group.last_s,
+        "in_common": group.in_common,
+        "looked": group.looked,
         "example": {
             "message": group.message_id,
             "record": group.example,

@@ -1,8 +1,9 @@
-"""`sunshower logs`: prints the log of a running topology, and follows it."""
+"""`sunshower logs`: prints the log; separate because each command is a module of its own."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from sunshower.cli.cluster_options import Address, Name, connect, known_componen
 from sunshower.cli.formatting import echo, echo_json
 
 if TYPE_CHECKING:
+    from sunshower.runtime.cluster import Run
     from sunshower.runtime.events.log_lines import LogLine
 
 _EVERY_S = 0.5
@@ -40,21 +42,26 @@ def logs(
     """
     with connect(address) as cluster:
         run, after = cluster.find(name), 0
-        for name_of_component in component or ():
-            known_component(run.plan.graph, name_of_component)
         while True:
-            lines = run.log_lines(after)
+            lines, after = new_lines(run, component or (), after)
             for line in lines:
-                if component and line.component not in component:
-                    continue
                 if as_json:
                     echo_json(asdict(line))
                 else:
                     echo(line_text(line))
             if not follow:
                 return
-            after = lines[-1].number if lines else after
             time.sleep(_EVERY_S)
+
+
+def new_lines(run: Run, components: Collection[str], after: int) -> tuple[list[LogLine], int]:
+    """The lines of these components, or of all, with a number above `after`; and the number of the
+    last one. Raises ClusterError for a component that is not there."""
+    for component in components:
+        known_component(run.plan.graph, component)
+    lines = run.log_lines(after)
+    chosen = [line for line in lines if not components or line.component in components]
+    return chosen, lines[-1].number if lines else after
 
 
 def line_text(line: LogLine) -> str:

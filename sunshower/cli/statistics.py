@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
@@ -473,8 +473,15 @@ def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str
 _PERCENTS = (50, 90, 99)
 
 
-def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
-    """All fields, or those without single `tasks`; `up_s`: since the topology was submitted."""
+def status_fields(
+    overview: Overview,
+    up_s: float,
+    *,
+    tasks: bool = True,
+    windows: Collection[str] = NAMES,
+) -> dict[str, Any]:
+    """All fields, or those without single `tasks`, and with these `windows` of time only; `up_s`:
+    since the topology was submitted."""
     snapshot = overview.snapshot
     places = {task.id: (task.index, task.worker) for task in overview.plan.tasks}
     return {
@@ -497,7 +504,7 @@ def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dic
         "components": {
             component.id: {
                 "parallelism": component.parallelism,
-                **component_numbers(snapshot, component.id, component.parallelism, up_s),
+                **component_numbers(snapshot, component.id, component.parallelism, up_s, windows),
                 "tasks": [
                     {"task": places[task.task][0], "worker": places[task.task][1]}
                     | task_numbers(task)
@@ -534,8 +541,11 @@ def worker_fields(overview: Overview) -> list[dict[str, Any]]:
     return facts
 
 
-def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float) -> dict[str, Any]:
-    """The numbers of a component over all its tasks; `up_s`: since the topology was submitted."""
+def component_numbers(
+    snapshot: Snapshot, id: str, parallelism: int, up_s: float, names: Collection[str] = NAMES
+) -> dict[str, Any]:
+    """The numbers of a component over all its tasks; `up_s`: since the topology was submitted;
+    `names`: of the windows of time."""
     whole = snapshot.activity(id, up_s)
     complete = whole.latencies.get(LatencyKind.COMPLETE, Latencies())
     windows = {name: snapshot.windows.get(name, {}).get(id) for name in WINDOWS_S} | {ALL: whole}
@@ -555,7 +565,7 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "windows": {
             name: _activity(activity, parallelism)
             for name, activity in windows.items()
-            if activity is not None
+            if activity is not None and name in names
         },
     }
 

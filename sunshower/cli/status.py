@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import select
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice, product
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -27,6 +26,7 @@ from sunshower.cli.cluster_options import (
     ask_all,
     connect,
     known_component,
+    stored_entries,
 )
 from sunshower.cli.formatting import (
     Terminal,
@@ -183,16 +183,12 @@ def query(
     Each value is a line of JSON, as written by the last batch of the component.
     """
     with connect(address) as cluster:
-        run = cluster.find(name)
-        if not key:
-            for stored_key, value in run.entries(component, limit):
-                echo_value({"key": stored_key, "value": value})
-            return
-        for meant in product(*map(_meanings, key)):
-            value = run.query(component, meant[0] if len(meant) == 1 else meant)
-            if value is not None:
-                echo_value(value)
+        for stored_key, value in stored_entries(cluster.find(name), component, key or (), limit):
+            echo_value(value if key else {"key": stored_key, "value": value})
+            if key:
                 return
+        if not key:
+            return
     raise ClusterError(
         f"{component!r} of topology {name!r} has no value for {' '.join(key)}; "
         f"`sunshower query {name} {component}` lists some keys"
@@ -214,15 +210,6 @@ def ask(
     with connect(address) as cluster:
         for row in cluster.find(name).ask(requests, TypedText(value), timeout_s=timeout_s):
             echo_value(row)
-
-
-def _meanings(text: str) -> list[Any]:
-    """The values that an argument may stand for."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return [text]
-    return [text] if isinstance(value, list | dict) else [text, value]
 
 
 def _row(name: str, overview: Overview) -> list[str]:

@@ -27,6 +27,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import Traces, WorkerTraces, assemble, root_number
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
+from sunshower.topologies.describe import CodePart
 from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ Look = Callable[[Snapshot], None]  # is called with snapshots while a command wa
 _WAIT = SECONDS_FROM_0.or_else("none", None).or_else("inf", inf)
 _TIMEOUT = Values(float, "a number of seconds").or_else("none", None).or_else("inf", inf)
 _CHECKED: Mapping[str, Mapping[str, Rule]] = {
-    **{name: {} for name in ("results", "ask", "query", "traces", "log_lines")},
+    **{name: {} for name in ("results", "ask", "query", "traces", "log_lines", "code_parts")},
     **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
     **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
     "entries": {"limit": COUNT},
@@ -134,6 +135,11 @@ class Run(ABC):
         simulator they have no records of `logging`, which all simulated processes share.
         """
         return list(self._call_master("read_log", after))
+
+    def code_parts(self, component: str) -> list[CodePart]:
+        """Return the functions and classes of the program that a component runs, with their
+        source, as far as the master can read it."""
+        return list(self._call_master("code_parts", component))
 
     def kill_worker(self, worker: int) -> int:
         """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""

@@ -117,6 +117,10 @@ class WorkerProcessBase(ABC):
         """As WorkerStats.machine."""
         return None
 
+    def thread(self) -> tuple[float, float] | None:
+        """As WorkerStats.thread; called on that thread."""
+        return None
+
     @abstractmethod
     def log(self, line: str) -> None:
         """Log a line about failures."""
@@ -255,7 +259,7 @@ class WorkerProcessBase(ABC):
         self._changed_s = inf if pulse == self._last_pulse else min(self._changed_s, now)
         if now >= self._changed_s + delay_s:
             self._last_pulse, self._stats_due_s, self._changed_s = pulse, now + STATS_S, inf
-            stats = replace(self._core.stats(), machine=self.machine())
+            stats = replace(self._core.stats(), machine=self.machine(), thread=self.thread())
             self.call_master(events.Statistics(stats))
         return self._changed_s < inf
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
+from pathlib import Path, PurePath
+from textwrap import dedent
+from types import FunctionType, MethodType
 from typing import Any
 
 from sunshower.config import Config
+from sunshower.secret import without_secrets
+from sunshower.texts import clip
 from sunshower.topologies.components import DEFAULT, Stateless
 from sunshower.topologies.graph import (
     Component,
@@ -21,6 +27,7 @@ from sunshower.topologies.graph import (
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 from sunshower.topologies.groupings import describe as word
 from sunshower.topologies.operators.steps import line_of
+from sunshower.topologies.programs import is_library
 
 _SHUFFLED = (Shuffle, LocalOrShuffle, NoneGrouping)
 _WITHOUT_STATE = (Level.OPERATORS, Level.ANSWERS)  # operators group their keys themselves
@@ -50,6 +57,68 @@ def as_code(graph: Graph) -> str:
         codes = code_of() if callable(code_of) else []
         blocks += [f"# {component.id}\n{code}" for code in codes]
     return "\n\n".join(blocks) or "# no stage has functions"
+
+
+@dataclass(frozen=True)
+class CodePart:
+    """A function or a class of a program that a component runs."""
+
+    name: str
+    place: str  # file and line, `shop.py:41`
+    text: str  # its source; empty: it cannot be read
+
+
+def code_parts(component: Component) -> list[CodePart]:
+    """The functions and classes of the program that a component runs, in declared order, up to 20;
+    without secrets, and long ones clipped. A component of Sunshower alone has none."""
+    parts: dict[Any, CodePart] = {}
+    waiting, seen = [component.implementation], dict[int, Any]()
+    while waiting and len(parts) < _CODE_MAX and len(seen) < _LOOKED_MAX:
+        value = waiting.pop()
+        if id(value) in seen or isinstance(value, str | bytes | int | float | None):
+            continue
+        seen[id(value)] = value  # so that its id is not used again
+        code = value.__func__ if isinstance(value, MethodType) else value
+        if not isinstance(code, FunctionType | type):
+            code = type(code)
+        if (part := _code_part(code)) is not None:
+            parts.setdefault(code, part)
+        if not isinstance(value, type):
+            with suppress(Exception):  # attributes may run code of the user
+                named = (
+                    (name, each) for name, each in _parts_of(value) if not _is_global(value, name)
+                )
+                waiting += reversed([each for _, each in named])
+    return list(parts.values())
+
+
+_CODE_MAX, _CODE_BYTES = 20, 20_000
+_LOOKED_MAX = 2_000  # objects
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+def _is_global(value: Any, name: str) -> bool:
+    return isinstance(value, FunctionType) and name not in value.__code__.co_freevars
+
+
+def _code_part(code: FunctionType | type) -> CodePart | None:
+    """The source of a function or class; None if no user has written it."""
+    try:
+        file = inspect.getsourcefile(code) or ""
+    except (OSError, TypeError):
+        return None
+    if not file or file.startswith(("<", _PACKAGE)) or is_library(file):
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        lines, first = [], getattr(getattr(code, "__code__", None), "co_firstlineno", 0)
+    text = dedent("".join(lines))
+    return CodePart(
+        code.__qualname__,
+        f"{PurePath(file).name}:{first}",
+        clip(without_secrets(text), _CODE_BYTES),
+    )
 
 
 def as_mermaid(graph: Graph) -> str:

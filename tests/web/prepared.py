@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from sunshower.failures import Cause, Failure, FailureGroup
 from sunshower.runtime.control.limits import ProgressWatch
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import (
     WINDOWS_S,
     Activity,
@@ -33,6 +34,8 @@ from sunshower.runtime.events.metrics import (
 )
 from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces, root_number
 from sunshower.runtime.plan import Plan, Task, make_plan
+from sunshower.runtime.profiles import LOOP, Profile
+from sunshower.topologies.describe import CodePart
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
 from sunshower.trident import FixedBatchSpout, InMemory, batches, count
 from tests.web.prepared_trees import shop_trees
@@ -202,6 +205,37 @@ class Prepared:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run answers: lines of its log, code, and the values of a state."""
+
+    plan: Plan
+    text: str = "no price for A-1047"
+
+    def log_lines(self, after: int) -> list[LogLine]:
+        kinds = [
+            LogLine(0.0, "info", "started", "", worker=1),
+            LogLine(0.0, "info", "output", "", "price", 2, 1, "stdout"),
+            LogLine(0.0, "warning", "failed", "", "price", 2, 1),
+            LogLine(0.0, "error", "log", "", "store", 0, 1, "shop"),
+        ]
+        return [
+            replace(kinds[n % 4], time=1_000.0 + n, text=f"{self.text} {n}", number=n + 1)
+            for n in range(after, 160)
+        ]
+
+    def code_parts(self, component: str) -> list[CodePart]:
+        return [
+            CodePart(component, "shop.py:41", f"def {component}(order):\n    '''{self.text}'''")
+        ]
+
+    def entries(self, component: str, limit: int) -> list[tuple[Any, Any]]:
+        return [(f"user-{n}", {"visits": n, "last": self.text}) for n in range(min(limit, 30))]
+
+    def query(self, component: str, key: Any) -> Any:
+        return dict(self.entries(component, 30)).get(key)
+
+
 class PreparedSource(TopologySource):
     """Serves prepared topologies, each time a second later, and records the actions."""
 
@@ -224,6 +258,13 @@ class PreparedSource(TopologySource):
             return found
         trees = [tree for tree in found.trees if int(tree.root, 16) == root_number(root)]
         return Traces(tuple(trees), found.silent)
+
+    def _run(self, name: str) -> Any:
+        return PreparedRun(self.prepared[name].plan)
+
+    def _record(self, run: Any, component: str | None, seconds: float) -> Profile:
+        stacks = {f"{LOOP};shop.py:12 price;shop.py:{30 + n} step_{n}": 10 + n for n in range(9)}
+        return Profile(stacks, {0: "py-spy"}, missing={1: "it was restarted"})
 
     def _ask(self, name: str) -> Ask:
         def ask(stored: StoredLetter) -> str:
@@ -322,6 +363,8 @@ class HostileSource:
             )
         )
 
+        self._inside = PreparedRun(self._source.prepared["name"].plan, HOSTILE)
+
     def topologies(self) -> list[Facts]:
         return _renamed(self._source.topologies())
 
@@ -349,6 +392,27 @@ class HostileSource:
     def replay_progress(self, name: str) -> Facts:
         return {**self._source.replay_progress("name"), "total": 1, "acked": 0, "dead_again": 0,
                 "not_settled": 1, "errors": [HOSTILE]}  # fmt: skip
+
+    def logs(self, name: str, component: str = "", after: str = "0") -> Facts:
+        return {"lines": [asdict(line) for line in self._inside.log_lines(0)], "last": 1}
+
+    def code(self, name: str, component: str) -> Facts:
+        return {"parts": [asdict(part) for part in self._inside.code_parts("bolt")]}
+
+    def state(self, name: str, component: str, key: str = "") -> Facts:
+        return {"entries": [{"key": HOSTILE, "value": HOSTILE}]}
+
+    def what_happens(self, name: str, action: str, workers: str = "") -> Facts:
+        return {"lines": [HOSTILE]}
+
+    def profiled(self, name: str) -> Facts:
+        raise ClusterError(HOSTILE)
+
+    def flame_graph(self, name: str) -> str:
+        raise ClusterError(HOSTILE)
+
+    def profile(self, name: str, component: str | None, seconds: float) -> str:
+        raise ClusterError(HOSTILE)
 
     def actions(self) -> list[str]:
         return ["activate"]

@@ -1,4 +1,9 @@
-"""Makes the pictures in docs/images, and measures the page: `python -m tests.web.screenshots`."""
+"""Makes the pictures in docs/images, and measures the page: `python -m tests.web.screenshots`.
+
+`--measure` only measures, and prints the figures. With `--situations FOLDER` it runs those of
+`situations.py` on a Ray of its own, and writes pictures of each in three widths and both colour
+schemes into that folder, to look at.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,12 @@ import io
 import json
 import pickle
 import shutil
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,10 +29,12 @@ from benchmarks.machine import describe
 from benchmarks.performance.page import FRAMES as FIGURES
 from benchmarks.performance.page import write_page
 from sunshower.cli.ui.application import served_page
+from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.overview import Overview
 from tests.web.conftest import ARGUMENTS, FRAMES
 from tests.web.prepared import Prepared, PreparedSource, huge
 from tests.web.prepared_letters import shop_with_letters
+from tests.web.situations import SITUATIONS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,7 +47,7 @@ PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest 
     ("dead-letters", 1280, 900, "light", "#/t/web-shop/d/LETTER"),
 ]
 _SAMPLES = 25  # seconds in the charts of a picture
-_OVERVIEWS = 80  # different overviews of the measured page, one a second
+_OVERVIEWS = 24  # different overviews of the measured page, one a second
 
 
 class _ReadySource(PreparedSource):
@@ -82,10 +93,10 @@ def take(browser: Browser, url: str, letter: str) -> None:
         page.close()
 
 
-def measure(browser: Browser) -> None:
-    """Measure a page of 50 components with 100 tasks each: the time to open it, the times between
-    frames, and the processor time of its thread, which other load of the machine does not change.
-    Write the figures into benchmarks/results/page.json and docs/PERFORMANCE.md."""
+def measured(browser: Browser) -> dict[str, float]:
+    """Measure a page of 50 components with 100 tasks each, in milliseconds: the time to open it,
+    the times between frames, and the processor time of its thread, which other load of the machine
+    does not change."""
     opened, frames, busy = [], [], []
     ready = _ReadySource(huge(), _OVERVIEWS)
     for _ in range(5):
@@ -103,27 +114,69 @@ def measure(browser: Browser) -> None:
             frames += page.evaluate(FRAMES)
             page.close()
     frames.sort()
-    found = {
+    return {
         "opened after, median of 5": median(opened),
         "processor time to open, median of 5": median(busy),
         **{f"between frames, p{p}": frames[len(frames) * p // 100] for p in (50, 95, 99)},
         f"between frames, longest of {len(frames)}": frames[-1],
     }
+
+
+def write_figures(found: Mapping[str, float]) -> None:
+    """Write what was measured into benchmarks/results/page.json and docs/PERFORMANCE.md."""
     common = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
     rows = [{"what": what, "value": round(value, 1), **common} for what, value in found.items()]
     FIGURES.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     write_page(results_file.read())
 
 
+def take_situations(browser: Browser, folder: Path) -> None:
+    """Write the first screens of the page of each situation, some seconds after its start."""
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.cli.ui.source import RaySource
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with RayCluster() as cluster:
+        source = RaySource(cluster.runs, cluster.find, "kill")
+        for situation in SITUATIONS:
+            run = cluster.submit(situation().graph())
+            with suppress(TopologyFailed):  # what the page of a broken one shows
+                run.wait(15.0)
+            with served_page(source, "", port=0) as url:
+                for width, scheme in product((360, 1280, 1920), ("light", "dark")):
+                    page = browser.new_page(
+                        viewport={"width": width, "height": 900},
+                        color_scheme=scheme,  # type: ignore[arg-type]
+                    )
+                    page.goto(f"{url}#/t/{run.topology}")
+                    page.locator(".node").first.wait_for()
+                    page.wait_for_timeout(2_500)  # until there are rates of seconds
+                    page.screenshot(path=folder / f"{run.topology}-{width}-{scheme}.png")
+                    page.close()
+            run.stop()
+
+
 def main() -> None:
     """Measure, and take the pictures, with the Chromium on PATH."""
     from playwright.sync_api import sync_playwright
 
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--situations", type=Path, metavar="FOLDER")
+    parser.add_argument("--measure", action="store_true", help="only measure and print")
+    given = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
-        measure(browser)
+        if given.situations is not None:
+            take_situations(browser, given.situations)
+            return
+        found = measured(browser)
+        for what, value in found.items():
+            sys.stdout.write(f"{what}: {value:,.1f} ms\n")
+        if given.measure:
+            return
+        write_figures(found)
         with TemporaryDirectory(prefix="shop-") as folder:
             source = PreparedSource(shop_with_letters(Path(folder), 40))
             with served_page(source, "", port=0) as url:

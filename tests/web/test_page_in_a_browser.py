@@ -157,7 +157,49 @@ def test_a_component_shows_where_its_time_goes(url: str, open_page: Open) -> Non
     shares = [float(share.strip().rstrip("%")) for share in found.values()]
     assert shares[0] > 50
     assert 99 <= sum(shares) <= 101
-    assert "sunshower profile web-shop --component recommend" in text_of(page, ".panel")
+
+
+def test_the_log_is_shown_by_component_and_text(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    page.get_by_role("button", name="Show the log").click()
+    lines = page.locator(".lines li")
+    lines.nth(159).wait_for()
+    assert "price[2]" in lines.nth(1).inner_text()
+    page.locator(".logs select").select_option("store")
+    page.wait_for_function("() => document.querySelectorAll('.lines li').length === 40")
+    page.locator(".logs input").fill("A-1047 8")
+    page.wait_for_function("() => document.querySelectorAll('.lines li').length === 2")
+    assert "error" not in lines.first.inner_text()
+    assert violations(page) == []
+
+
+def test_what_is_inside_a_component(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/sessions")
+    page.locator("summary", has_text="Its code").click()
+    wait_for(page, ".part pre", "def sessions(order):")
+    page.locator("summary", has_text="look up a key").click()
+    wait_for(page, ".part dl", "user-29")
+    page.get_by_label("Key", exact=True).fill("user-7")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelectorAll('.part dl > div').length === 1")
+    assert '"visits": 7' in text_of(page, ".part dl")
+    page.get_by_label("Key", exact=True).fill("nobody")
+    page.keyboard.press("Enter")
+    wait_for(page, ".part .notice", "There is no value for nobody")
+    page.locator("summary", has_text="function by function").click()
+    page.locator("#token-profile").fill(TOKEN)
+    page.get_by_role("button", name="Use token").last.click()
+    page.get_by_role("button", name="Record 5 s").click()
+    wait_for(page, ".part .notice", "worker 1 is missing: it was restarted")
+    page.wait_for_function("() => document.querySelector('.flames')?.naturalWidth > 0")
+    assert violations(page) == []
+    with page.expect_popup() as opened:
+        page.get_by_text("Open the flame graph in a tab").click()
+    graph = opened.value
+    box = graph.locator(".box", has_text="step_3").first
+    before = box.locator("rect").get_attribute("width")
+    box.click()  # its script runs, although the page allows no scripts in a document
+    assert box.locator("rect").get_attribute("width") != before
 
 
 def test_a_spout_shows_latencies_and_the_lag_of_each_partition(url: str, open_page: Open) -> None:
@@ -204,6 +246,9 @@ def test_hostile_texts_are_shown_and_never_run(open_page: Open) -> None:
         wait_for(page, ".panel tbody tr", "quarantined")
         for summary in page.locator("details > summary").all():
             summary.evaluate("(one) => { one.parentElement.open = true; }")
+        page.get_by_role("button", name="Show the log").click()
+        wait_for(page, ".lines li", "<script>")
+        wait_for(page, ".part pre", "<script>")
         page.goto(f"{url}#/t/{name}/c/{quote(f'spout {HOSTILE}', safe='')}")
         wait_for(page, ".panel tbody th", "<script>")
         assert page.locator("h1").inner_text() == HOSTILE
@@ -236,12 +281,18 @@ def test_with_the_token_the_page_acts_and_shows_the_new_state(
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Use token").click()
     page.get_by_role("spinbutton").fill("6")
+    page.get_by_role("button", name="Rebalance …").click()
+    wait_for(
+        page, ".what-happens", "Its 31 tasks are distributed over 6 workers; now they are on 4."
+    )
+    wait_for(page, ".what-happens", "for at most 30 s. Those that are open then are emitted again.")
     page.get_by_role("button", name="Rebalance").click()
     wait_for(page, ".menu .notice", "rebalance")
     page.get_by_role("button", name="Deactivate").click()
     wait_for(page, ".title .badge", "inactive")
     wait_for(page, "#announcements", "The topology is inactive")
     page.get_by_role("button", name="Kill …").click()
+    wait_for(page, ".what-happens", "What its tasks have in memory (sessions) is lost")
     assert len(source.acted) == 2  # a kill needs a confirmation
     page.get_by_role("button", name="Cancel").click()
     assert source.acted == [("web-shop", "rebalance", 6), ("web-shop", "deactivate", None)]
@@ -263,6 +314,25 @@ def test_the_page_fits_and_is_accessible(
         assert violations(page) == []
     dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert (dark == "rgb(14, 17, 22)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_what_is_opened_fits_and_is_accessible(
+    url: str, open_page: Open, width: int, scheme: str
+) -> None:
+    """The log, the code, the state and the profile of a component, and the question of a kill."""
+    page = open_page(url, f"{SHOP}/c/sessions", width, scheme)
+    page.evaluate("(token) => sessionStorage.setItem('sunshower-token', token)", TOKEN)
+    for summary in ("Its code", "look up a key", "function by function"):
+        page.locator("summary", has_text=summary).click()
+    page.get_by_role("button", name="Record 5 s").click()
+    page.get_by_role("button", name="Show the log").click()
+    page.locator("summary", has_text="Actions").click()
+    page.get_by_role("button", name="Kill …").click()
+    for selector in (".part pre", ".part dl", ".flames", ".lines li", ".what-happens li"):
+        page.locator(selector).first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations(page) == []
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])

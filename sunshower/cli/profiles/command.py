@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from sunshower.cli.cluster_options import Address, Name, connect, known_component
 from sunshower.cli.formatting import Terminal, echo, new_table, number_of, print_lines
@@ -95,8 +96,6 @@ def profile(
     py-spy (the extra `profile`) takes 100 samples per second. If py-spy is missing or not
     permitted, a thread in the worker takes them, and the command prints this.
     """
-    from sunshower.actors.profile_recording import record
-
     if not 1.0 <= seconds <= _SECONDS_MAX:
         raise ConfigError(f"--seconds {seconds:g} is not between 1 and {_SECONDS_MAX:g}")
     if output is None:
@@ -105,23 +104,19 @@ def profile(
     errors = Terminal(stderr=True)
     with connect(address, as_job=False) as cluster:
         run = cluster.find(name)
-        workers = _workers(run, component)
+        workers = profiled_workers(run, component)
         doing = f"Recording {number_of(len(workers), 'worker')}"
         if not errors.is_terminal:  # where `status` shows nothing
             print_lines(errors, [f"{doing} for {seconds:g} s …"])
         with errors.status(f"{doing} …") as status:
-            recorded = record(
-                run.id,
+            recorded = record_run(
+                run,
                 workers,
                 seconds,
                 in_process=in_process,
                 look=lambda passed_s: status.update(f"{doing}: {passed_s:.0f} of {seconds:g} s"),
             )
-    print_lines(errors, _remarks(recorded), "yellow")
-    if not recorded.stacks:
-        raise ClusterError(
-            f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
-        )
+    print_lines(errors, remarks(recorded), "yellow")
     title = " · ".join(filter(None, (name, component)))
     match form:
         case ProfileFormat.FLAMEGRAPH:
@@ -135,7 +130,27 @@ def profile(
     echo(f"{sum(recorded.stacks.values()):,} samples are in {output}.")
 
 
-def _workers(run: RayRun, component: str | None) -> Sequence[int]:
+def record_run(
+    run: RayRun,
+    workers: Sequence[int],
+    seconds: float,
+    *,
+    in_process: bool = False,
+    look: Callable[[float], None] = lambda _: None,
+) -> Profile:
+    """The profile of some workers. `look`: as `record`. Raises ClusterError if there is nothing."""
+    from sunshower.actors.profile_recording import record
+
+    recorded = record(run.id, workers, seconds, in_process=in_process, look=look)
+    if not recorded.stacks:
+        raise ClusterError(
+            f"nothing was recorded of {run.topology!r}: its workers were restarted meanwhile; try "
+            "again"
+        )
+    return recorded
+
+
+def profiled_workers(run: RayRun, component: str | None) -> Sequence[int]:
     """The workers to profile. Raises ClusterError for an unknown component, LifecycleError if the
     topology does not run, TopologyFailed if it has failed."""
     from sunshower.runtime.control.lifecycle import State
@@ -153,7 +168,7 @@ def _workers(run: RayRun, component: str | None) -> Sequence[int]:
     return sorted({task.worker for task in plan.tasks_of(component)})
 
 
-def _remarks(recorded: Profile) -> list[str]:
+def remarks(recorded: Profile) -> list[str]:
     """A line for each reason why py-spy did not sample, and for each worker that is missing."""
     lines = []
     for reason in dict.fromkeys(recorded.refusals.values()):
@@ -238,15 +253,10 @@ def flame_graph(stacks: Stacks, title: str) -> str:
     depth = max(row for row, _, _ in boxes) + 1
     height = _TOP + depth * _ROW + 12
     body = "\n".join(_box(row, left, node, root.count) for row, left, node in boxes)
-    script = files("sunshower.cli.profiles").joinpath("flame_graph.js").read_text("utf-8")
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-size="11"
  font-family="ui-monospace, monospace" role="img" aria-label="{_safe(title)}">
-<style>
-.box {{ cursor: pointer }}
-.box:hover rect {{ stroke: #333 }}
-text {{ fill: #1d1f21 }}
-</style>
+<style>{_STYLE}</style>
 <rect width="100%" height="100%" fill="#ffffff"/>
 <text x="8" y="20" font-size="15">{_safe(title)}</text>
 <text x="8" y="37">{root.count:,} samples. Click a box to enlarge it, the top box for all.</text>
@@ -254,10 +264,27 @@ text {{ fill: #1d1f21 }}
 <g id="boxes">
 {body}
 </g>
-<script><![CDATA[
-{script}]]></script>
+<script><![CDATA[{_script()}]]></script>
 </svg>
 """
+
+
+_STYLE = """
+.box { cursor: pointer }
+.box:hover rect { stroke: #333 }
+text { fill: #1d1f21 }
+"""
+
+
+def _script() -> str:
+    return "\n" + files("sunshower.cli.profiles").joinpath("flame_graph.js").read_text("utf-8")
+
+
+def graph_policy() -> str:
+    """The Content-Security-Policy with which a browser shows a flame graph, and nothing else."""
+    digests = (sha256(text.encode()).digest() for text in (_script(), _STYLE))
+    script, style = (f"'sha256-{b64encode(digest).decode()}'" for digest in digests)
+    return f"default-src 'none'; script-src {script}; style-src {style}; frame-ancestors 'none'"
 
 
 def _boxes(root: _Node, total: int) -> Iterator[tuple[int, int, _Node]]:
@@ -318,23 +345,41 @@ _COLUMNS = (TimePart.USER, TimePart.OPERATORS, TimePart.SERIALISATION)
 
 def time_table(recorded: Profile, component: str | None = None) -> RenderableType:
     """Where the time of the sampled workers went; the component that was asked for comes first."""
+    shares = time_shares(recorded, component)
+    table = new_table(shares.columns[0], numbers=shares.columns[1:], title=shares.title)
+    for row in shares.rows:
+        table.add_row(*row)
+    return Group(table, shares.runtime)
+
+
+class TimeShares(NamedTuple):
+    """Where the time of the sampled workers went, as texts."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]  # of each component, and of all
+    runtime: str  # a sentence about the parts of the runtime
+
+
+def time_shares(recorded: Profile, component: str | None = None) -> TimeShares:
+    """As `time_table`."""
     split = split_time(recorded.stacks)
     total: Counter[TimePart] = sum(split.values(), Counter())
     workers = number_of(len(recorded.samplers), "worker")
     samplers = sorted(set(recorded.samplers.values()))
-    table = new_table(
-        "component",
-        numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
-        title=f"{total.total():,} samples of {workers}, by {' and '.join(samplers)}",
-    )
     names = sorted(
         split, key=lambda item: (item != component, item == WORKER, -split[item].total())
     )
-    for name in names:
-        _add(table, name or "(no task)", split[name], total.total())
-    _add(table, "all", total, total.total())
     parts = ", ".join(f"{part.value} {_share(total[part], total.total())}" for part in RUNTIME)
-    return Group(table, f"The runtime: {parts}.")
+    return TimeShares(
+        f"{total.total():,} samples of {workers}, by {' and '.join(samplers)}",
+        ("component", "share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
+        [
+            *(_row(name or "(no task)", split[name], total.total()) for name in names),
+            _row("all", total, total.total()),
+        ],
+        f"The runtime: {parts}.",
+    )
 
 
 def collapsed(stacks: Stacks) -> str:
@@ -378,10 +423,10 @@ def speedscope(stacks: Stacks, title: str) -> str:
     )
 
 
-def _add(table: Table, name: str, parts: Counter[TimePart], of: int) -> None:
+def _row(name: str, parts: Counter[TimePart], of: int) -> list[str]:
     runtime = sum(parts[part] for part in RUNTIME)
     counts = [*(parts[part] for part in _COLUMNS), runtime, parts[TimePart.WAITING]]
-    table.add_row(name, *(_share(count, of) for count in (parts.total(), *counts)))
+    return [name, *(_share(count, of) for count in (parts.total(), *counts))]
 
 
 def _share(count: int, of: int) -> str:

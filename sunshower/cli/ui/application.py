@@ -26,6 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sunshower.cli.profiles.command import graph_policy
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ConfigError, ExperimentError, SunshowerError
 from sunshower.experiments.outcome import Outcome
@@ -34,12 +35,14 @@ from sunshower.experiments.runner.run_folders import (
     PLAN,
     REPORT,
     RunFolder,
+    facts_of,
     figures_of_all,
     points_of,
     run_paths,
 )
 from sunshower.texts import json_of
 
+PROFILE_S = 5.0  # the length of a profile, in seconds
 CONDITIONS = ("component", "cause", "text", "since", "until", "group")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
@@ -81,7 +84,8 @@ class Protection:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
@@ -162,6 +166,7 @@ class ExperimentFolders:
             "is_group": folder.is_group,
             **{name: folder.plan.get(name) for name in _PLAN_FIELDS},
             "verdict": folder.verdict,
+            "facts": facts_of(folder.plan),
             "charts": sorted(path.stem for path in folder.path.glob("*.png")),
             "has_report": (folder.path / REPORT).is_file(),
         }
@@ -279,6 +284,10 @@ def make_application(
     def letters(name: str, **chosen: str) -> Facts:
         return source.letters(name, chosen)
 
+    def graph(name: str) -> Response:
+        headers = {"Content-Security-Policy": graph_policy()}
+        return Response(source.flame_graph(name), 200, headers, "image/svg+xml")
+
     return Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html", headers=_NO_CACHE)),
@@ -292,6 +301,16 @@ def make_application(
             Route("/api/letter", _reading(source.letter, "name", "letter")),
             Route("/api/replay", _reading(source.replay_progress, "name")),
             Route("/api/replay", _acting(partial(_replay, source), token), methods=["POST"]),
+            Route("/api/logs", _reading(source.logs, "name", optional=("component", "after"))),
+            Route("/api/code", _reading(source.code, "name", "component")),
+            Route("/api/state", _reading(source.state, "name", "component", optional=("key",))),
+            Route(
+                "/api/consequences",
+                _reading(source.what_happens, "name", "action", optional=("workers",)),
+            ),
+            Route("/api/profile", _reading(source.profiled, "name")),
+            Route("/api/profile", _acting(partial(_profile, source), token), methods=["POST"]),
+            Route("/api/profile/graph", _reading(graph, "name")),
             *(_experiment_routes(experiments) if experiments else ()),
             Route("/api/action", _acting(partial(_act, source), token), methods=["POST"]),
         ],
@@ -402,6 +421,14 @@ def _replay(source: TopologySource, body: bytes) -> Callable[[], str]:
         'a replay is such as {"name": "words", "letters": {"cause": "exception"}}; conditions are '
         f"texts: letter, {', '.join(CONDITIONS)}"
     )
+
+
+def _profile(source: TopologySource, body: bytes) -> Callable[[], str]:
+    """The recording that a body asks for. Raises ValueError."""
+    match _loaded(body):
+        case {"name": str(name), "component": (str() | None) as component}:
+            return partial(source.profile, name, component, PROFILE_S)
+    raise ValueError('a profile is such as {"name": "words", "component": null}')
 
 
 def _loaded(body: bytes) -> Any:

@@ -15,7 +15,12 @@ from math import inf, isfinite, nextafter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all, known_component
+from sunshower.cli.cluster_options import (
+    ANSWER_WITHIN_S,
+    ask_all,
+    known_component,
+    stored_entries,
+)
 from sunshower.cli.dead.letters import (
     Ask,
     Found,
@@ -29,7 +34,9 @@ from sunshower.cli.dead.letters import (
     read_letters,
     replayed,
 )
+from sunshower.cli.formatting import elapsed, number_of, value_text
 from sunshower.cli.health import task_error_text
+from sunshower.cli.logs import new_lines
 from sunshower.cli.statistics import component_numbers, done_by, status_fields, task_numbers
 from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
@@ -43,6 +50,8 @@ from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DeadLetter, LetterStor
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
+    from sunshower.runtime.cluster import Run
+    from sunshower.runtime.profiles import Profile
 
 _FRESH_S = 0.5  # an overview is shared by requests within this time
 Look = Callable[[str], Overview]
@@ -125,6 +134,7 @@ FILES_BYTES_MAX = 256 << 20  # they are in the memory of the server while it rea
 _CELL_BYTES = 200
 _VALUE_BYTES = 20_000  # of a letter that is shown
 _FIELDS_MAX = 200
+_KEYS_MAX = 50  # of a state that are listed
 _GROUPS_MAX = 20
 Stores = Mapping[str, LetterStore | None]  # by the bolt that writes there
 
@@ -274,6 +284,21 @@ def _json(value: Any, bytes_max: int) -> str:
     return printable(clip(json.dumps(value, ensure_ascii=False), bytes_max))
 
 
+def _value(value: Any) -> str:
+    return printable(clip(value_text(value), _VALUE_BYTES))
+
+
+def _fields_of(key: str) -> list[str]:
+    """The values of a key that a user has typed, as `sunshower query` takes them."""
+    try:
+        value = json.loads(key)
+    except (ValueError, RecursionError):
+        value = key
+    if isinstance(value, list):
+        return [part if isinstance(part, str) else json.dumps(part) for part in value]
+    return [key] if key else []
+
+
 def _cell(record: Mapping[str, Any]) -> str:
     """A record in a line: texts as they are, other values as JSON."""
     parts = (
@@ -387,12 +412,13 @@ def topology_facts(overview: Overview, up_s: float, window: str | None = None) -
     """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
     windows of time only the one that is named, or the whole time while it is not known yet."""
     snapshot, graph = overview.snapshot, overview.plan.graph
-    fields = status_fields(overview, up_s, tasks=False)
+    windows = (window, ALL) if window in NAMES else ()
+    fields = status_fields(overview, up_s, tasks=False, windows=windows)
     for component in graph.components.values():
         facts = fields["components"][component.id]
-        windows = facts.pop("windows")
+        known = facts.pop("windows")
         facts |= _component(component, snapshot)
-        facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
+        facts["window"] = known.get(window, known[ALL]) if windows else None
     return {
         **fields,
         "marks": marks_of_state(overview),
@@ -467,6 +493,48 @@ def _error(error: TaskError) -> dict[str, Any]:
     }
 
 
+def consequences(overview: Overview, action: str, workers: int | None) -> list[str]:
+    """What an action will do to a topology, in sentences. `workers`: for `rebalance`."""
+    graph, snapshot, plan = overview.plan.graph, overview.snapshot, overview.plan
+    pending = sum(snapshot.component(spout.id).pending for spout in graph.spouts)
+    longest_s = max((graph.config_of(spout).message_timeout_s for spout in graph.spouts), default=0)
+    declared = [task for task in plan.tasks if task.component in graph.components]
+    tasks, before = number_of(len(declared), "task"), len(plan.workers)
+    wait = (
+        f"Its spouts emit nothing new until the {number_of(pending, 'open tuple')} "
+        f"{'is' if pending == 1 else 'are'} complete, for at most {elapsed(longest_s)}."
+        if pending
+        else "Its spouts emit nothing new meanwhile; no tuple is open now."
+    )
+    held = [id for id in graph.components if any(t.entries for t in snapshot.tasks_of(id))]
+    state = f" ({', '.join(held)})" if held else ""
+    match action:
+        case "rebalance":
+            to = number_of(workers or before, "worker")
+            moves = (
+                "States move with their tasks. If one cannot, nothing changes, and you see which."
+            )
+            return [
+                f"Its {tasks} are distributed over {to}; now they are on {before}.",
+                f"{wait} Those that are open then are emitted again.",
+                moves,
+            ]
+        case "drain":
+            return [wait, f"Then its {tasks} are closed, and the run ends."]
+        case "kill":
+            ended = (
+                f"Then its {tasks} on {number_of(before, 'worker')} are closed, and the topology"
+            )
+            lost = f"What its tasks have in memory{state} is lost; states in stores stay."
+            return [
+                wait,
+                f"{ended} is removed, with its counters, its log and its recorded trees.",
+                f"{lost} `sunshower kill {graph.id} --keep FILE` keeps it for a later run.",
+            ]
+        case _:
+            return []
+
+
 # ---- source --------------------------------------------------------------------------------------
 
 
@@ -518,6 +586,7 @@ class TopologySource:
         self._look = FreshOverviews(look, clock)
         self.is_frozen = False  # the topologies have ended
         self._kafka = kafka or {}
+        self._profiles: dict[str, tuple[Facts, str]] = {}  # the last one of each topology
         self._replays = ReplaysByTopology(clock)
         self._reads = threading.Lock()  # files and topics are read by one request at a time
 
@@ -616,6 +685,61 @@ class TopologySource:
         """What replays one letter."""
         raise ClusterError(f"nothing can be done to {name!r} here")
 
+    def logs(self, name: str, component: str = "", after: str = "0") -> Facts:
+        """The lines of the log with a number above `after`, of a component or of all."""
+        last = int(after) if after.isdecimal() else 0
+        lines, last = new_lines(self._run(name), [component] if component else [], last)
+        return {"lines": [asdict(line) for line in lines], "last": last}
+
+    def code(self, name: str, component: str) -> Facts:
+        """The functions and classes of the program that a component runs."""
+        return {"parts": [asdict(part) for part in self._run(name).code_parts(component)]}
+
+    def state(self, name: str, component: str, key: str = "") -> Facts:
+        """The value of a key in the state of a component, or some keys with their values, as JSON.
+        `key`: a text, or JSON; an array is a key of several fields."""
+        found = stored_entries(self._run(name), component, _fields_of(key), _KEYS_MAX)
+        return {"entries": [{"key": _value(each), "value": _value(value)} for each, value in found]}
+
+    def what_happens(self, name: str, action: str, workers: str = "") -> Facts:
+        """Sentences about what an action will do; see `consequences`."""
+        number = int(workers) if workers.isdecimal() else None
+        return {"lines": consequences(self._look(name)[0], action, number)}
+
+    def profile(self, name: str, component: str | None, seconds: float) -> str:
+        """Record the workers of a topology, or those of a component, for some seconds; returns a
+        sentence about it."""
+        from sunshower.cli.profiles.command import flame_graph, remarks, time_shares
+
+        run = self._run(name)
+        recorded = self._record(run, component, seconds)
+        shares = time_shares(recorded, component)
+        title = " · ".join(filter(None, (name, component)))
+        facts = {**shares._asdict(), "remarks": remarks(recorded), "graph": title,
+                 "at_s": self._clock()}  # fmt: skip
+        self._profiles[name] = facts, flame_graph(recorded.stacks, title)
+        return shares.title
+
+    def profiled(self, name: str) -> Facts:
+        """Where the time went in the last profile."""
+        return self._last_profile(name)[0]
+
+    def flame_graph(self, name: str) -> str:
+        """The last profile as an SVG file."""
+        return self._last_profile(name)[1]
+
+    def _last_profile(self, name: str) -> tuple[Facts, str]:
+        if name not in self._profiles:
+            raise ClusterError(f"nothing was recorded of {name!r} since this server started")
+        return self._profiles[name]
+
+    def _record(self, run: Run, component: str | None, seconds: float) -> Profile:
+        raise ClusterError(f"{run.topology!r} cannot be profiled here")
+
+    def _run(self, name: str) -> Run:
+        """What answers for a topology."""
+        raise ClusterError(f"{name!r} runs in the process of its command: ask there, or on Ray")
+
     def actions(self) -> list[str]:
         """The names of the actions that `act` takes."""
         return []
@@ -645,6 +769,17 @@ class RaySource(TopologySource):
 
     def _ask(self, name: str) -> Ask:
         return super()._ask(name) if self.is_frozen else ask_of(self._find(name))
+
+    def _run(self, name: str) -> Run:
+        if self.is_frozen:
+            raise ClusterError(f"{name!r} has ended, and its processes with it")
+        return self._find(name)
+
+    def _record(self, run: Run, component: str | None, seconds: float) -> Profile:
+        from sunshower.cli.profiles.command import profiled_workers, record_run
+
+        found = self._find(run.topology)
+        return record_run(found, profiled_workers(found, component), seconds)
 
     def actions(self) -> list[str]:
         return [] if self.is_frozen else ["activate", "deactivate", "rebalance", self._end]

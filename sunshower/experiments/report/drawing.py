@@ -558,6 +558,63 @@ def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:
     ax.yaxis.set_major_formatter(form)
 
 
+# ---- topology ------------------------------------------------------------------------------------
+
+_COLUMN_IN, _ROW_IN = 2.2, 0.62
+_NAME_LINE = 22  # letters
+
+
+def topology_chart(graph: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Return the chart of a topology: component → `tasks`, and what it `reads`, as (source,
+    grouping). Raises ExperimentError without the extra."""
+    caption = (
+        "The topology: each component with its number of tasks, and how its inputs are grouped."
+    )
+    return draw("topology", caption, lambda: _paint_topology(graph))
+
+
+def columns_of(graph: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Return the components in columns: each is to the right of what it reads, but for cycles."""
+    column: dict[str, int] = {}
+    for id, component in graph.items():
+        before = [column[source] for source, _ in component["reads"] if source in column]
+        column[id] = 1 + max(before, default=-1)
+    return [[id for id in graph if column[id] == at] for at in sorted(set(column.values()))]
+
+
+def _paint_topology(graph: Mapping[str, Mapping[str, Any]]) -> Figure:
+    columns = columns_of(graph)
+    tallest = max(map(len, columns), default=1)
+    width_in = max(10.0, _COLUMN_IN * len(columns))
+    page = new_figure(width_in, _ROW_IN * tallest + 0.3)
+    ax = page.subplots()
+    ax.set_axis_off()
+    ax.set_xlim(-0.5, max(len(columns), 1) - 0.5)
+    ax.set_ylim(tallest - 0.5, -0.5)
+    boxes = {}
+    for x, ids in enumerate(columns):
+        for row, id in enumerate(ids):
+            name = textwrap.fill(id, _NAME_LINE, max_lines=2, placeholder=" …")
+            is_source = not graph[id]["reads"]
+            look = {"boxstyle": "round,pad=0.5", "facecolor": PALE if is_source else "white",
+                    "edgecolor": GREY}  # fmt: skip
+            y = row + (tallest - len(ids)) / 2
+            boxes[id] = ax.text(x, y, f"{name} × {graph[id]['tasks']}", ha="center", va="center",
+                                color=INK, bbox=look, zorder=3)  # fmt: skip
+    for id, component in graph.items():
+        for source, grouping in component["reads"]:
+            if source not in boxes:
+                continue
+            start, end = boxes[source].get_position(), boxes[id].get_position()
+            arrow = {"arrowstyle": "-|>", "color": GREY, "patchA": boxes[source].get_bbox_patch(),
+                     "patchB": boxes[id].get_bbox_patch(), "shrinkA": 1, "shrinkB": 1}  # fmt: skip
+            ax.annotate("", end, start, arrowprops=arrow)
+            middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+            ax.text(*middle, grouping, ha="center", va="center", fontsize=7, color=GREY,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+    return page
+
+
 # ---- recovery chart ------------------------------------------------------------------------------
 
 _RECOVERIES_SHOWN = 20

@@ -7,6 +7,7 @@ import io
 import json
 import platform
 import shlex
+import subprocess
 import sys
 import traceback
 from collections import deque
@@ -22,6 +23,7 @@ from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.experiment import Experiment, Prepared, carry_out, prepare
 from sunshower.experiments.report.drawing import figure
 from sunshower.experiments.runner.interrupts import Interrupts
+from sunshower.experiments.runner.loading import split_target
 from sunshower.experiments.runner.run_folders import (
     PLAN,
     RESULTS,
@@ -36,7 +38,8 @@ from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.secret import Secret, protected
 from sunshower.texts import describe
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Graph, is_internal
+from sunshower.topologies.groupings import describe as describe_grouping
 from sunshower.versions import RUN_FOLDER
 
 # ---- run request ---------------------------------------------------------------------------------
@@ -86,6 +89,7 @@ def run_plan(request: RunRequest, prepared: Prepared, variant: Variant) -> dict[
         "seed": variant.seed,
         "parameters": dict(prepared.parameters),
         "topology": prepared.plan.graph.id,
+        "graph": graph_fields(prepared.plan.graph),
         "tasks": {str(id): name for id, name in prepared.plan.task_names.items()},
         "steps": [step.to_fields() for step in prepared.steps],
     }
@@ -99,6 +103,34 @@ def versions(cluster: ClusterName) -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             of_packages[package] = metadata.version(package)
     return of_packages
+
+
+def graph_fields(graph: Graph) -> dict[str, dict[str, Any]]:
+    """Return component → its tasks, and what it reads; without the plumbing of batches."""
+    return {
+        component.id: {
+            "tasks": component.parallelism,
+            "reads": [
+                [read.source, describe_grouping(read.grouping)]
+                for read in component.inputs
+                if not is_internal(read.stream) and not is_internal(read.source)
+            ],
+        }
+        for component in graph.components.values()
+        if not is_internal(component.id)
+    }
+
+
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of the Git repository that a folder is in, with `+` if files differ from
+    it; None if it is in none, or Git is missing."""
+    words = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603 - of this machine
+            words, cwd=folder, capture_output=True, text=True, timeout=10.0, check=False
+        )
+        return done.stdout.strip() or None
+    return None
 
 
 def now() -> str:
@@ -132,6 +164,7 @@ def _plan(request: RunRequest, experiment: Experiment, command: str) -> dict[str
         "cluster": request.cluster,
         "layout": str(experiment.layout),
         "versions": versions(request.cluster),
+        "commit": commit_of(split_target(request.target)[0].parent),
         "command": command,
         "begun": now(),
         "ended": None,

@@ -40,6 +40,7 @@ from sunshower.experiments.report.drawing import (
     run_page,
     sweep_chart,
     timeline,
+    topology_chart,
 )
 from sunshower.texts import json_of, utf8
 
@@ -231,6 +232,8 @@ _MOMENT_S = 0.02  # a fault that lasts no longer, such as a kill, is shown witho
 def write_report(folder: RunFolder, outcome: Outcome, history: History) -> None:
     """Write the charts and the page of one run. Raises ExperimentError."""
     charts = [timeline(make_series(history, outcome.seconds))]
+    if graph := folder.plan.get("graph"):
+        charts.insert(0, topology_chart(graph))
     if outcome.recoveries:
         charts.append(recovery_chart(outcome.recoveries))
     steps = [_step(band) for band in history.faults]
@@ -349,9 +352,13 @@ def _unfinished(folder: RunFolder, history: History) -> Outcome:
 
 def _background(folder: RunFolder, steps: Sequence[str] = ()) -> Background:
     plan = folder.plan
-    known = ("cluster", "topology", "layout", "begun", "ended", "stopped")
-    facts = {name: plan[name] for name in known if plan.get(name) is not None}
-    return Background(plan.get("about", ""), plan.get("command", ""), facts, steps)
+    return Background(plan.get("about", ""), plan.get("command", ""), facts_of(plan), steps)
+
+
+def facts_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where and when a run was made, and of what, as far as its plan.json has it."""
+    known = ("cluster", "seed", "topology", "layout", "commit", "begun", "ended", "stopped")
+    return {name: plan[name] for name in known if plan.get(name) is not None}
 
 
 def _write(folder: RunFolder, charts: Sequence[Chart], page: str) -> None:

@@ -16,7 +16,9 @@ from sunshower.runtime.control.loads import (
     Reading,
     loads_of,
     rows_of,
+    threads_of,
 )
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import Snapshot, TaskStats, Totals, WorkerStats
 from sunshower.runtime.events.progress import (
     FIELDS,
@@ -31,10 +33,14 @@ from sunshower.topologies.graph import is_internal
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 
 _FULL = 0.9  # the share of its time in which the processors of a machine are full
+_OTHERS = 0.5  # the share of that which is mostly of other programs
+_WAITS = 0.5  # the share of the time of code that has a processor; with less it mostly waits
+_DELAYED = 0.1  # the share of what a thread has to do in which it waits for a processor
 _READ_S = 10.0  # how often the counters are read …
 _WINDOW_S = 20.0  # … and for how long at least they are compared
 _LEAST_S = 2.0  # shorter times say little
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
+_UNEVEN = 0.1  # a task that is busier than all of them by more is named
 _NAMED_MAX = 3  # tasks of a worker
 
 
@@ -49,7 +55,9 @@ def progress_of(
     of the snapshot; `wall_s`: Unix time; `late_s`: worker → how old its statistics are."""
     first, last = readings[0], readings[-1]
     for_s = last.at_s - first.at_s
-    analysis = LoadAnalysis(plan, loads_of(readings) if for_s >= _LEAST_S else {})
+    is_known = for_s >= _LEAST_S
+    loads = loads_of(readings) if is_known else {}
+    analysis = LoadAnalysis(plan, loads, threads_of(first, last) if is_known else {})
     steps = {task.component for task in snapshot.tasks() if rows_of(task) is not None}
     figures = {task.component for task in snapshot.tasks() if "lag" in task.figures}
     sources = [
@@ -57,9 +65,11 @@ def progress_of(
         for id, load in analysis.loads.items()
         if load.lag is not None or id in figures
     ]
+    limit = _LimitFinder(plan, snapshot, analysis, _processors(first, last)).find()
+    is_busy = limit.kind in (LimitKind.COMPONENT, LimitKind.SKEW)
     return TopologyProgress(
-        _LimitFinder(plan, snapshot, analysis, _processors(first, last)).find(),
-        analysis.bottleneck() or "",
+        limit,
+        analysis.bottleneck() or (limit.component if is_busy else ""),
         tuple(sources),
         dict(_oldest(snapshot, late_s)),
         {id: load.settled for id, load in analysis.loads.items() if id in steps},
@@ -128,6 +138,12 @@ class _LimitFinder:
         way_out = ""
         if state == State.INACTIVE:
             way_out = f": `sunshower activate {self._plan.graph.id}` lets them continue"
+        if state == State.FAILED:
+            why = next((f": {error.line}" for error in self._snapshot.degraded.values()), "")
+            spouts = (spout.id for spout in self._plan.graph.spouts)
+            where = next(filter(None, (self._newest_failure(id)[0] for id in spouts)), "")
+            why = why or (f": its tuples failed{where}." if where else ".")
+            return Limit(LimitKind.STOPPED, f"It has failed, so its spouts emit nothing{why}")
         return Limit(LimitKind.STOPPED, f"It is {state}, so its spouts emit nothing{way_out}.")
 
     def _problem(self) -> Limit | None:
@@ -135,36 +151,67 @@ class _LimitFinder:
             text = f"A call of {stuck.component} has not returned for {stuck.for_s:.0f} s."
             return Limit(LimitKind.PROBLEM, text, stuck.component)
         for error in self._snapshot.degraded.values():
-            text = f"A task of {error.component} is quarantined, so its tuples fail."
+            text = f"A task of {error.component} is quarantined, so its tuples fail: {error.line}"
             return Limit(LimitKind.PROBLEM, text, error.component)
         for task in self._snapshot.waiting():
             wait = task.health.wait
             assert wait is not None
             what = {"doubt": "fails every input", "filling": "fills its table again"}
             does = what.get(wait.kind.value, "waits for a dependency")
-            text = f"{task.component} {does}, so the tuples for it wait too."
+            text = f"{task.component} {does}, so the tuples for it wait too: {wait.error.line}"
             return Limit(LimitKind.PROBLEM, text, task.component)
+        for task in self._snapshot.tasks():
+            if task.health.standing is Standing.WAITING and task.health.last:
+                last = task.health.last[-1]
+                text = f"{task.component} cannot be opened, so the tuples for it wait: {last.line}"
+                return Limit(LimitKind.PROBLEM, text, task.component)
+        return self._failing()
+
+    def _failing(self) -> Limit | None:
+        """Every tuple of a spout fails."""
+        for spout in self._plan.graph.spouts:
+            load = self._loads.get(spout.id)
+            if load is None or not load.failed or load.settled:
+                continue
+            what = "batch" if is_internal(spout.id) else f"tuple of {spout.id}"
+            why, where = self._newest_failure(spout.id)
+            text = f"No {what} completes: {load.failed:,.1f} a second fail{why}."
+            return Limit(LimitKind.PROBLEM, text, where)
         return None
+
+    def _newest_failure(self, spout: str) -> tuple[str, str]:
+        """It in words, and where it was; empty if it is not known."""
+        groups = [group for task in self._snapshot.tasks_of(spout) for group in task.failures]
+        if not groups:
+            return "", ""
+        failure = max(groups, key=lambda group: group.last_s).failure
+        place = f" in {failure.component}" if failure.component else ""
+        return f"{place} ({failure.exception or failure.cause})", failure.component
 
     # ---- what is full ---------------------------------------------------------------------------
 
     def _busy(self) -> Limit | None:
-        full = {name: share for name, share in self._machines.items() if share >= _FULL}
         id, crowded = self._analysis.bottleneck(), self._analysis.crowded_worker()
-        if full and (id is not None or crowded is not None):
-            machine, share = max(full.items(), key=lambda entry: entry[1])
-            most = max(self._loads, key=lambda name: self._loads[name].demand)
-            text = (
-                f"The processors of {machine} are full ({share:.0%}): it needs more machines, or "
-                f"faster code, of {most} first."
-            )
-            return Limit(LimitKind.PROCESSOR, text)
+        alone, slowest = self._analysis.full_task(), self._analysis.slowest()
+        if (id, crowded, alone, slowest) == (None, None, None, None):
+            return None
+        if limit := self._full_machine():
+            return limit
         if id is not None:
             return self._full_component(id)
+        if crowded is None and alone is None:
+            return self._full_component(slowest or "")
         if crowded is None:
-            return None
+            text = (
+                f"{alone} is full: its code and the transport of its records fill the thread of a "
+                "worker. Give it more tasks, or make its code faster."
+            )
+            return Limit(LimitKind.COMPONENT, text, alone or "")
         worker, share = crowded
-        names = [task.name for task in self._plan.tasks_on(worker) if task.component in self._loads]
+        loads = self._loads
+        tasks = [task for task in self._plan.tasks_on(worker) if task.component in loads]
+        tasks.sort(key=lambda task: -loads[task.component].busy.get(task.id, 0.0))
+        names = [task.name for task in tasks]
         shown = ", ".join(names[:_NAMED_MAX])
         others = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
         text = (
@@ -173,22 +220,59 @@ class _LimitFinder:
         )
         return Limit(LimitKind.WORKER, text)
 
+    def _full_machine(self) -> Limit | None:
+        """A machine whose processors are full, if that delays this topology."""
+        full = {name: share for name, share in self._machines.items() if share >= _FULL}
+        for machine, share in sorted(full.items(), key=lambda entry: -entry[1]):
+            workers = self._snapshot.workers.values()
+            here = [each for each in workers if each.machine and each.machine[0] == machine]
+            threads = [self._analysis.threads.get(worker.worker) for worker in here]
+            known = [thread for thread in threads if thread is not None]
+            count = next(each.machine[2] for each in here if each.machine)
+            ours, others = sum(thread.ran for thread in known) / count, ""
+            if known and ours < _OTHERS * share:
+                if not any(t.wanted > BUSY and t.waited > _DELAYED for t in known):
+                    continue  # its tasks wait for something else
+                others = f", mostly by other programs (this topology uses {ours:.0%})"
+            most = max(self._loads, key=lambda name: self._loads[name].demand)
+            text = (
+                f"The processors of {machine} are full ({share:.0%}{others}): it needs more "
+                f"machines, or faster code, of {most} first."
+            )
+            return Limit(LimitKind.PROCESSOR, text)
+        return None
+
     def _full_component(self, id: str) -> Limit:
         load, tasks = self._loads[id], len(self._loads[id].busy)
-        if load.mean <= BUSY and not self._is_even(id):
+        what = "full" if load.top > BUSY else "the slowest"
+        if load.mean <= BUSY and tasks > 1 and not self._is_even(id):
             text = (
-                f"One of the {tasks} tasks of {id} is full ({load.top:.0%}), all of them "
+                f"One of the {tasks} tasks of {id} is {what} ({load.top:.0%}), all of them "
                 f"{load.mean:.0%}: a few keys have most of the load, so more tasks would not help."
             )
             return Limit(LimitKind.SKEW, text, id)
         who = "its task runs" if tasks == 1 else f"its {tasks} tasks run"
-        text = f"{id} is full: {who} its code {load.mean:.0%} of the time. {self._remedy(id)}"
-        return Limit(LimitKind.COMPONENT, text, id)
-
-    def _remedy(self, id: str) -> str:
+        often = f"{load.mean:.0%} of the time"
+        if load.top - load.mean > _UNEVEN:
+            often = f"{load.mean:.0%} of the time, one of them {load.top:.0%}"
+        text = f"{id} is {what}: {who} its code {often}"
         mean_s = self._seconds_per_input(id)
         each = f" (each input takes {mean_s * 1e3:,.1f} ms)" if mean_s >= 1e-3 else ""
-        return f"Give it more tasks, or make its code faster{each}."
+        if self._mostly_waits(id):
+            text += (
+                f", and mostly {'waits' if tasks == 1 else 'wait'} there for something else, such "
+                f"as a store{each}. An async function, larger batches or more tasks would help."
+            )
+        else:
+            text += f". Give it more tasks, or make its code faster{each}."
+        return Limit(LimitKind.COMPONENT, text, id)
+
+    def _mostly_waits(self, id: str) -> bool:
+        """Whether the code of a busy component does not use the processor."""
+        workers = {task.worker for task in self._plan.tasks_of(id)}
+        threads = [self._analysis.threads.get(worker) for worker in workers]
+        wanted = [thread.wanted for thread in threads if thread is not None]
+        return bool(wanted) and max(wanted) < _WAITS * self._loads[id].top
 
     def _seconds_per_input(self, id: str) -> float:
         counts = self._snapshot.component(id)
@@ -264,7 +348,14 @@ class _LimitFinder:
         """Nothing is full."""
         late = self._analysis.late
         if late:
-            growth = self._loads[late[0]].growth
+            growth, failed = self._loads[late[0]].growth, self._loads[late[0]].failed
+            if failed >= growth / 2:
+                why, where = self._newest_failure(late[0])
+                text = (
+                    f"{late[0]} falls behind by {growth:,.0f} records/s, because {failed:,.0f} "
+                    f"tuples/s fail{why} and are emitted again."
+                )
+                return Limit(LimitKind.PROBLEM, text, where)
             text = (
                 f"Nothing is full, and {late[0]} falls behind by {growth:,.0f} records/s: what it "
                 "reads from may deliver no more."

@@ -16,11 +16,13 @@ from sunshower.runtime.events.progress import Backlog
 from sunshower.runtime.plan import Plan
 
 BUSY = 0.8  # the share of its time in which a task is a bottleneck
+FULL = 0.95  # the share of its time in which the thread of a worker has something to do
 BLOCKED = 0.2  # the share of its time in which a task waits for its receivers
 QUEUE_S = 0.05  # inputs that wait longer are more than chance
 STEADY = 0.05  # a lag that grows or falls by less, as a share of what is processed, is steady
 _UNDER_WAY_S = 1.0  # so much work of lag is what is under way
 _BACKLOG_MAX_S = 10.0  # with a greater lag, in seconds of work, nothing gets fewer tasks
+_SLOW = 0.4  # the share of its time in which a task may be what others wait for
 _SHARED = 0.1  # of a worker's time, which more workers would take over
 
 
@@ -34,6 +36,7 @@ class Gauge(NamedTuple):
     queue_s: float = 0.0  # how long its inputs wait
     settled: float = 0.0  # sources: records processed
     lag: float | None = None  # sources that know it: records not processed yet
+    failed: float = 0.0  # trees, or inputs
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Reading:
     tasks: Mapping[int, Gauge]
     # machine → the busy seconds of its processors, and how many it has
     machines: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    # worker → the seconds that its thread had a processor, and those that it waited for one
+    threads: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot, now: float) -> Reading:
@@ -58,7 +63,8 @@ class Reading:
             for worker in snapshot.workers.values()
             if worker.machine is not None
         }
-        return Reading(now, tasks, machines)
+        threads = {id: w.thread for id, w in snapshot.workers.items() if w.thread is not None}
+        return Reading(now, tasks, machines, threads)
 
 
 def rows_of(task: TaskStats) -> float | None:
@@ -77,6 +83,7 @@ def _gauge(task: TaskStats, worker: int) -> Gauge:
         task.queue_s,
         counts.acked if settled is None else settled,
         lag if lag is not None and isfinite(lag) else None,
+        counts.failed,
     )
 
 
@@ -90,6 +97,7 @@ class Load:
     settled: float = 0.0  # sources: records per second
     lag: float | None = None  # sources that know it: records
     growth: float = 0.0  # of the lag, in records per second
+    failed: float = 0.0  # trees, or inputs, per second
 
     @property
     def demand(self) -> float:
@@ -183,16 +191,45 @@ def loads_of(readings: Sequence[Reading]) -> dict[str, Load]:
             sum(max(b.settled - a.settled, 0.0) for a, b in pairs) / for_s,
             sum(lags) if lags else None,
             sum(growths) / for_s,
+            sum(max(b.failed - a.failed, 0.0) for a, b in pairs) / for_s,
         )
     return loads
+
+
+class ThreadLoad(NamedTuple):
+    """What the thread of a worker did in a window, as shares of the time."""
+
+    ran: float
+    waited: float  # for a processor
+
+    @property
+    def wanted(self) -> float:
+        """The share in which it had something to do."""
+        return self.ran + self.waited
+
+
+def threads_of(first: Reading, last: Reading) -> dict[int, ThreadLoad]:
+    """The load of each worker's thread between two readings; of those that both have."""
+    for_s = max(last.at_s - first.at_s, 1e-9)
+    return {
+        worker: ThreadLoad(
+            *(max(b - a, 0.0) / for_s for a, b in zip(first.threads[worker], after, strict=True))
+        )
+        for worker, after in last.threads.items()
+        if worker in first.threads
+    }
 
 
 class LoadAnalysis:
     """Finds what is busy in a plan with these loads."""
 
-    def __init__(self, plan: Plan, loads: Loads) -> None:
+    def __init__(
+        self, plan: Plan, loads: Loads, threads: Mapping[int, ThreadLoad] | None = None
+    ) -> None:
+        """`threads`: those of the workers, where they are measured."""
         components = plan.graph.components
         self.plan = plan
+        self.threads = threads or {}
         self.loads = {id: load for id, load in loads.items() if id in components}
         self._reached: dict[str, set[str]] = {}  # those that were asked for
         self._sources = [id for id, load in self.loads.items() if load.lag is not None]
@@ -214,18 +251,46 @@ class LoadAnalysis:
         return [source for source in self._sources if id in {source, *self._downstream(source)}]
 
     def crowded_worker(self) -> tuple[int, float] | None:
-        """The busiest worker and its share, if it has no time left for several tasks whose inputs
-        wait."""
+        """The busiest worker and its share, if it has no time left for several tasks: their inputs
+        wait, or its thread always has something to do."""
         shares: dict[int, list[float]] = {}
-        waits = set[int]()
+        waits = {worker for worker, thread in self.threads.items() if thread.wanted >= FULL}
         for task in self.plan.tasks:
             if (load := self.loads.get(task.component)) is not None:
                 shares.setdefault(task.worker, []).append(load.busy.get(task.id, 0.0))
                 waits |= {task.worker} if load.queue_s >= QUEUE_S else set()
-        busiest = max(shares, key=lambda worker: sum(shares[worker]), default=0)
-        share = sum(shares.get(busiest, ()))
-        is_shared = share - max(shares.get(busiest, ()), default=0.0) > _SHARED
+        totals = {
+            worker: max(sum(tasks), self.threads[worker].wanted if worker in self.threads else 0.0)
+            for worker, tasks in shares.items()
+        }
+        busiest = max(totals, key=totals.__getitem__, default=0)
+        share, tasks = totals.get(busiest, 0.0), shares.get(busiest, [])
+        is_shared = sum(tasks) - max(tasks, default=0.0) > _SHARED
         return (busiest, share) if busiest in waits and is_shared and share > BUSY else None
+
+    def full_task(self) -> str | None:
+        """The component of the task that fills the thread of its worker nearly alone, together with
+        what the runtime does for it; None: there is none."""
+        full = {worker for worker, thread in self.threads.items() if thread.wanted >= FULL}
+        busy = {
+            task.component: self.loads[task.component].busy.get(task.id, 0.0)
+            for task in self.plan.tasks
+            if task.worker in full and task.component in self.loads
+        }
+        busiest = max(busy, key=busy.__getitem__, default="")
+        return busiest if busy.get(busiest, 0.0) > _SHARED else None
+
+    def slowest(self) -> str | None:
+        """Behind a source that falls behind: the busiest component whose inputs wait, although none
+        is a bottleneck; None: there is none."""
+        behind = {id for source in self.late for id in self._downstream(source)}
+        tops = {
+            id: load.top
+            for id, load in self.loads.items()
+            if id in behind and load.queue_s >= QUEUE_S and load.blocked < BLOCKED
+        }
+        slowest = max(tops, key=tops.__getitem__, default=None)
+        return slowest if slowest is not None and tops[slowest] > _SLOW else None
 
     def _is_bottleneck(self, id: str) -> bool:
         """Whether a task of it is busy, is not blocked by its outputs, and has work that waits."""

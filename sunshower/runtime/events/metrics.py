@@ -376,6 +376,8 @@ class WorkerStats:
     # life of each; only if tables may be filled again
     machine: tuple[str, float, int] | None = None  # its name, the busy seconds of its processors,
     # and how many it has; None: not measured
+    thread: tuple[float, float] | None = None  # that runs its tasks: the seconds that it had a
+    # processor, and those that it waited for one; None: not measured
 
 
 @dataclass(frozen=True)
@@ -443,6 +445,10 @@ class Snapshot:
             by_component.setdefault(task.component, []).append(task)
         return by_component
 
+    @cached_property
+    def _by_task(self) -> dict[int, TaskStats]:
+        return {task.task: task for task in self.tasks()}
+
     def waiting(self) -> list[TaskStats]:
         """The tasks that wait for a dependency, or are in doubt; see `Health.wait`."""
         return [task for task in self.tasks() if task.health.wait is not None]
@@ -508,14 +514,15 @@ class Snapshot:
     def _all_late(self, component: str) -> str:
         """What is wrong if all records of a window were late, as the state says that these windows
         had ended before this run; "" if not."""
-        tasks, late = self.tasks_of(component), self.component(component).late
+        tasks = self.tasks_of(component)
         had_ended = max((task.had_ended for task in tasks), default=-inf)
         is_first = not self.retired.get(component, Totals()).counts.executed
-        if not late or had_ended == -inf or not is_first or any(task.in_time for task in tasks):
+        if had_ended == -inf or not is_first or any(task.in_time for task in tasks):
             return ""
-        return all_late(late, had_ended)
+        late = self.component(component).late
+        return all_late(late, had_ended) if late else ""
 
-    @property
+    @cached_property
     def per_s(self) -> int | None:
         """How many units of event time a second has, if that is known, and the same everywhere."""
         times = [task.event_time for task in self.tasks() if task.event_time is not None]
@@ -529,10 +536,10 @@ class Snapshot:
         of_tasks = [task.event_time for task in self.tasks_of(component) if task.event_time]
         if not of_tasks:
             return None
-        times = {task.task: task.event_time for task in self.tasks() if task.event_time}
         slowest = min(of_tasks, key=lambda item: item.watermark)
-        followed = [times[task] for time in of_tasks for task in time.sources if task in times]
-        newest = max(time.newest for time in (*of_tasks, *followed))
+        followed = {task for time in of_tasks for task in time.sources} & self._by_task.keys()
+        times = [time for task in followed if (time := self._by_task[task].event_time)]
+        newest = max(time.newest for time in (*of_tasks, *times))
         if newest == -inf:
             return None
         lag = newest - slowest.watermark
@@ -542,7 +549,6 @@ class Snapshot:
         """What the slowest watermark of a component waits for: of a spout, its slowest task; of
         windows, what holds the slowest task upstream, and those of which nothing is heard, such as
         those of a worker that is replaced."""
-        running = {task.task for task in self.tasks()}
         tasks = [task for task in self.tasks_of(component) if task.event_time is not None]
         times = [(task.event_time, task.task) for task in tasks if task.event_time]
         if times and all(time.all_ahead for time, _ in times):
@@ -554,12 +560,12 @@ class Snapshot:
             elif slowest.holds:
                 yield f"task {task}: {slowest.holds}"
         followed = {task for time, _ in times for task in time.sources}
-        for task in sorted(followed - running):
+        for task in sorted(followed - self._by_task.keys()):
             yield _not_running(task)
 
     def _held(self, window: EventTime) -> Iterator[str]:
         """What holds back a window: the first task on the way up that says something."""
-        tasks, depth = {task.task: task for task in self.tasks()}, 0
+        tasks, depth = self._by_task, 0
         while (task := window.held_by) is not None and depth <= len(tasks):
             stats = tasks.get(task)
             if stats is None:

@@ -21,6 +21,7 @@ from sunshower.experiments.report.drawing import (
     TONES,
     Chart,
     Point,
+    columns_of,
     covered,
     fault_rows,
     height_of,
@@ -30,6 +31,7 @@ from sunshower.experiments.report.drawing import (
     recovery_chart,
     sweep_chart,
     timeline,
+    topology_chart,
 )
 from sunshower.runtime.events.event_log import What
 from tests.experiments.report.samples import history, outcome
@@ -45,6 +47,21 @@ def check(chart: Chart) -> None:
         assert image.width >= 1200
         assert len(image.convert("L").getcolors() or []) > 2
     assert "http" not in chart.element
+
+
+GRAPH = {
+    "numbers": {"tasks": 1, "reads": []},
+    "a-component-with-a-very-long-name-of-many-words": {"tasks": 4, "reads": [["numbers", "all"]]},
+    "loop": {"tasks": 2, "reads": [["late", "shuffle"], ["numbers", "fields(<key> & more)"]]},
+    "late": {"tasks": 2, "reads": [["loop", "shuffle"]]},
+}
+
+
+def test_a_topology_is_drawn_in_columns_also_with_a_cycle() -> None:
+    assert columns_of(GRAPH) == [["numbers"], [*GRAPH][1:3], ["late"]]
+    check(topology_chart(GRAPH))
+    many = {f"c{n}": {"tasks": 1, "reads": [[f"c{n - 1}", "all"]] if n else []} for n in range(12)}
+    check(topology_chart(many))
 
 
 def three_events() -> History:

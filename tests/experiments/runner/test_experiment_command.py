@@ -33,12 +33,15 @@ def test_a_run_leaves_a_folder_with_all_files(
     assert {path.name for path in folder.iterdir()} == {
         *("plan.json", "history.jsonl", "results.json", "report.html"),
         *("timeline.svg", "timeline.png", "recovery.svg", "recovery.png"),
+        *("topology.svg", "topology.png"),
     }
     plan, results = read(folder, "plan.json"), read(folder, "results.json")
     assert (plan["experiment"], plan["cluster"], plan["seed"]) == ("kill a relay", "sim", 3)
     assert plan["parameters"] == {"total": 200, "kill_every_s": 0.4, "timeout_s": 5.0}
     assert plan["steps"][0]["fault"] == "kill any relay"
     assert plan["begun"] <= plan["ended"]
+    assert {id: one["tasks"] for id, one in plan["graph"].items()}.keys() >= {"relay"}
+    assert plan["commit"] is None  # the folder is in no repository
     assert results["verdict"] == "HOLDS"
     assert results["figures"]["completed"] == 200
     assert results["versions"]["sunshower"] == "0.1.0"
@@ -49,7 +52,7 @@ def test_a_run_leaves_a_folder_with_all_files(
     text = (folder / "report.html").read_text()
     assert "http://" not in text, "the report loads nothing"
     assert "https://" not in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
     assert "✔&nbsp;HOLDS" in text
     assert "--cluster sim --seed 3" in text
 

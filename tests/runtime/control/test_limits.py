@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Counter, Number, Topology
+from sunshower.failures import Cause, Failure, FailureGroup
 from sunshower.runtime.control.limits import ProgressWatch
-from sunshower.runtime.events.health import Health, TaskError, Wait, WaitKind
+from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import (
     Counts,
     EventTime,
@@ -49,6 +50,8 @@ class Run:
         self.now = dict(self.before)
         self.state = "active"
         self.machine: tuple[float, int] | None = None  # busy seconds at NOW_S, processors
+        # worker → the shares of the time that its thread had a processor, and waited for one
+        self.threads: dict[int, tuple[float, float]] = {}
 
     def tasks(self, *components: str) -> list[Task]:
         return [task for task in self.plan.tasks if task.component in components]
@@ -74,12 +77,19 @@ class Run:
 
     def snapshot(self, tasks: dict[int, TaskStats], busy_s: float) -> Snapshot:
         machine = None if self.machine is None else ("host", busy_s, self.machine[1])
+        for_s = 0.0 if tasks is self.before else FOR_S
+
+        def thread_of(worker: int) -> tuple[float, float] | None:
+            ran, waited = self.threads.get(worker, (None, 0.0))
+            return None if ran is None else (1.0 + ran * for_s, waited * for_s)
+
         workers = {
             number: WorkerStats(
                 number,
                 1,
                 tuple(tasks[task.id] for task in self.plan.tasks_on(number) if task.id in tasks),
                 machine=machine,
+                thread=thread_of(number),
             )
             for number in self.plan.workers
         }
@@ -141,6 +151,97 @@ def test_full_processors_come_before_the_component_that_uses_them() -> None:
     assert limit(run) == (LimitKind.COMPONENT, "slow")
 
 
+def test_processors_that_other_programs_fill_and_tasks_that_need_none() -> None:
+    run = Run()
+    run.busy("slow", 0.97)
+    run.machine = 2 * FOR_S * 0.99, 2
+    run.threads = {0: (0.2, 0.7), 1: (0.2, 0.7)}
+    found = run.progress().limit
+    assert found.kind is LimitKind.PROCESSOR
+    assert "mostly by other programs (this topology uses 20%)" in found.text
+    run.threads = {0: (0.02, 0.05), 1: (0.02, 0.05)}  # the code waits for a store
+    assert limit(run) == (LimitKind.COMPONENT, "slow")
+    assert "mostly wait there for something else" in run.progress().limit.text
+    assert "(each input takes 29.1 ms)" in run.progress().limit.text
+    run.threads = {0: (0.99, 0.0), 1: (0.99, 0.0)}
+    found = run.progress().limit
+    assert found.kind is LimitKind.PROCESSOR
+    assert "other programs" not in found.text
+
+
+def test_a_spout_and_a_bolt_that_fill_one_thread_do_not_keep_up() -> None:
+    """Their own code is busy for a part of the time only: the runtime has the rest."""
+    run = Run()
+    run.busy("slow", 0.2, queue_s=0.0)
+    run.busy("numbers", 0.3, queue_s=0.0)
+    assert limit(run) == (LimitKind.IDLE, "")
+    worker = run.tasks("numbers")[0].worker
+    run.threads = {worker: (0.5, 0.48)}
+    found = run.progress().limit
+    assert found.kind is LimitKind.WORKER
+    assert f"Worker {worker} is full (98%)" in found.text
+    run.busy("slow", 0.01, queue_s=0.0)
+    assert limit(run) == (LimitKind.COMPONENT, "numbers")
+    run.threads = {worker: (0.5, 0.2)}
+    assert limit(run) == (LimitKind.IDLE, "")
+
+
+def test_what_a_source_that_falls_behind_waits_for_although_nothing_is_full() -> None:
+    run = Run(keyed=True)
+    run.busy("slow", 0.7, 0.1)
+    assert limit(run) == (LimitKind.IDLE, "")
+    run.source(lag=40_000, before=0, settled=300)
+    assert limit(run) == (LimitKind.SKEW, "slow")
+    assert "One of the 4 tasks of slow is the slowest (70%)" in run.progress().limit.text
+    assert run.progress().bottleneck == "slow"
+    run.busy("slow", 0.7, 0.1, queue_s=0.0)
+    found = run.progress().limit
+    assert found.kind is LimitKind.UNKNOWN
+    assert "what it reads from may deliver no more" in found.text
+
+
+def test_tuples_that_fail_again_and_again_let_a_source_fall_behind() -> None:
+    run = Run()
+    run.source(lag=150, before=0, settled=3_000)
+    (task,) = run.tasks("numbers")
+    failure = Failure(Cause.EXCEPTION, "slow", 1, "ValueError: '12,5'")
+    counts = Counts(failed=300, acked=3_000)
+    groups = (FailureGroup(failure, 300, 1.0, 2.0, 3.0),)
+    run.now[task.id] = replace(run.now[task.id], counts=counts, failures=groups)
+    run.source(lag=150 + 3_000, before=0, settled=3_000)
+    assert limit(run) == (LimitKind.UNKNOWN, "numbers")  # far more than what fails
+    run.now[task.id] = replace(run.now[task.id], counts=replace(counts, failed=3_000))
+    assert limit(run) == (LimitKind.PROBLEM, "slow")
+    text = run.progress().limit.text
+    assert "because 100 tuples/s fail in slow (exception) and are emitted again." in text
+
+
+def test_tuples_that_all_fail_come_before_what_is_idle() -> None:
+    run = Run()
+    (task,) = run.tasks("numbers")
+    failure = Failure(Cause.EXCEPTION, "slow", 1, "KeyError: 'EUR'", "KeyError")
+    group = FailureGroup(failure, 90, 1.0, 2.0, 3.0)
+    counts = Counts(failed=90)
+    run.now[task.id] = replace(run.now[task.id], counts=counts, failures=(group,))
+    assert limit(run) == (LimitKind.PROBLEM, "slow")
+    assert run.progress().limit.text == (
+        "No tuple of numbers completes: 3.0 a second fail in slow (KeyError)."
+    )
+    run.now[task.id] = replace(run.now[task.id], counts=replace(counts, acked=1))
+    assert limit(run) == (LimitKind.IDLE, "")
+
+
+def test_a_task_that_cannot_be_opened() -> None:
+    run = Run()
+    task = run.tasks("slow")[0]
+    errors = (TaskError("slow", 0, 0, "prepare of slow[0] raised KeyError: 'URL'"),)
+    health = Health(Standing.WAITING, 1, errors)
+    run.now[task.id] = replace(run.now[task.id], health=health)
+    assert limit(run) == (LimitKind.PROBLEM, "slow")
+    assert "cannot be opened" in run.progress().limit.text
+    assert "KeyError: 'URL'" in run.progress().limit.text
+
+
 def test_the_limit_of_open_trees_and_the_credit_of_receivers() -> None:
     run = Run()
     run.blocked(0.8, pending=100)
@@ -181,6 +282,15 @@ def test_a_topology_that_is_not_active() -> None:
     run = Run()
     run.state = "inactive"
     assert "`sunshower activate chain`" in run.progress().limit.text
+    run.state = "failed"
+    (task,) = run.tasks("numbers")
+    groups = (
+        FailureGroup(Failure(Cause.EXCEPTION, "slow", 1, "KeyError: 'URL'"), 5, 1.0, 2.0, 3.0),
+    )
+    run.now[task.id] = replace(run.now[task.id], failures=groups)
+    assert run.progress().limit.text == (
+        "It has failed, so its spouts emit nothing: its tuples failed in slow (exception)."
+    )
 
 
 def test_at_first_nothing_is_known() -> None:

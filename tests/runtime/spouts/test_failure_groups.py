@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -18,7 +19,7 @@ def failed(component: str, reason: str, cause: Cause = Cause.EXCEPTION) -> Failu
 
 
 def add(groups: FailureGroups, failure: Failure, now_s: float = 0.0, count: int = 1) -> None:
-    groups.add(failure, count, now_s, lambda: ("id", "record"))
+    groups.add(failure, count, now_s, lambda: ("id", "record", ()))
 
 
 def test_failures_of_one_message_are_one_group_whatever_their_records() -> None:
@@ -37,6 +38,24 @@ def test_failures_of_one_message_are_one_group_whatever_their_records() -> None:
     assert found[-1].failure.reason == "KeyError: 'C' in row 30.0"
     assert found[1].rate == pytest.approx(exp(-10 / 60))
     assert groups.newest(1e6)[1].rate == pytest.approx(0.0)
+
+
+def test_what_the_records_of_a_group_have_in_common_once_there_are_three() -> None:
+    groups, failure = FailureGroups(), failed("totals", "ValueError: no amount")
+
+    def fail(message: str, *fields: str) -> str:
+        groups.add(failure, 1, 0.0, lambda: (message, "record", fields))
+        (group,) = groups.newest(0.0)
+        return group.in_common
+
+    assert fail("1", "number=1", "customer='c-13'", "shop='a'") == ""
+    assert fail("1", "number=1", "customer='c-13'", "shop='a'") == ""  # again, the same message
+    assert fail("2", "number=2", "customer='c-13'", "shop='a'") == ""
+    assert fail("3", "number=3", "customer='c-13'", "shop='b'") == "customer='c-13'"
+    (group,) = groups.newest(0.0)
+    assert (group + group).in_common == "customer='c-13'"
+    assert (group + replace(group, alike=())).in_common == ""
+    assert fail("4", "number=4", "customer='c-14'", "shop='b'") == ""
 
 
 @pytest.mark.parametrize(

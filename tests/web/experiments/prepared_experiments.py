@@ -59,7 +59,11 @@ def _folder(root: Path, name: str, minute: int, **plan: object) -> RunFolder:
     facts = {"experiment": name, "cluster": "sim", "seed": 7, "parameters": {"timeout_s": 5.0}}
     command = f"sunshower experiment run {name}.py --seed 7"
     ends = {"begun": begun, "ended": begun, "command": command, "about": "A bolt is killed."}
-    folder.write("plan.json", {**facts, **ends, "tasks": {}, "versions": {}, **plan})
+    graph = {"numbers": {"tasks": 1, "reads": []},
+             "relay": {"tasks": 4, "reads": [["numbers", "fields(key)"]]},
+             "sink": {"tasks": 2, "reads": [["relay", "shuffle"], ["numbers", "all"]]}}  # fmt: skip
+    known = {"graph": graph, "commit": "0123456789ab+", "tasks": {}, "versions": {}}
+    folder.write("plan.json", {**facts, **ends, **known, **plan})
     return folder
 
 

@@ -40,7 +40,7 @@ def test_a_run_has_the_figures_of_compare_and_its_recoveries(url: str, runs: Pat
     broken = ask(url, path_of(BROKEN)).json
     assert broken["recovery"] == {"count": 2, "longest_s": 1.5, "never": 1}
     assert [recovery["seconds"] for recovery in broken["recoveries"]] == [1.5, None]
-    assert broken["charts"] == ["recovery", "timeline"]
+    assert broken["charts"] == ["recovery", "timeline", "topology"]
 
 
 def test_charts_are_images_and_a_report_is_downloaded(url: str, runs: Path) -> None:

@@ -1,6 +1,6 @@
 // Actions on a topology. Without the token of the command the page is read-only, and asks for it.
 
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { TokenForm } from "./token.js";
 
@@ -11,7 +11,7 @@ const WORDS = {
   drain: ["Drain and end", "The spouts emit nothing new; pending tuples finish, and the run ends."],
   kill: ["Kill", "Pending tuples may finish; then the topology is removed."],
 };
-const CONFIRMED = new Set(["drain", "kill"]);
+const CONFIRMED = new Set(["rebalance", "drain", "kill"]);
 
 export function Actions({ name, actions, state, workers }) {
   const [count, setCount] = useState(null);
@@ -20,13 +20,13 @@ export function Actions({ name, actions, state, workers }) {
   const [said, setSaid] = useState(null);
   if (!actions.length) return null;
 
+  const chosen = (action) => (action === "rebalance" ? count ?? workers : null);
   const act = async (action) => {
     setAsked(null);
     setIsBusy(true);
     setSaid({ kind: "", text: `${WORDS[action][0]} …` });
     try {
-      const chosen = action === "rebalance" ? count ?? workers : null;
-      setSaid({ kind: "good", text: await api.act(name, action, chosen) });
+      setSaid({ kind: "good", text: await api.act(name, action, chosen(action)) });
     } catch (error) {
       if (error.status === 401) api.forgetToken();
       setSaid({ kind: "bad", text: error.message });
@@ -40,7 +40,8 @@ export function Actions({ name, actions, state, workers }) {
     <div class="menu">
       ${said && html`<p class=${`notice ${said.kind}`} role="status">${said.text}</p>`}
       ${!api.token() ? html`<${TokenForm} id="token" used=${() => setSaid(null)} />`
-        : asked ? html`<p><strong>${WORDS[asked][0]} ${name}?</strong> ${WORDS[asked][1]}</p>
+        : asked ? html`<p><strong>${WORDS[asked][0]} ${name}?</strong></p>
+          <${Consequences} name=${name} action=${asked} workers=${chosen(asked)} />
           <div class="inline"><button type="button" class="danger" disabled=${isBusy}
             onClick=${() => act(asked)}>${WORDS[asked][0]}</button>
             <button type="button" onClick=${() => setAsked(null)}>Cancel</button></div>`
@@ -54,4 +55,15 @@ export function Actions({ name, actions, state, workers }) {
                   onInput=${(event) => setCount(Number(event.target.value) || null)} />`}</div>
             <p class="quiet">${WORDS[action][1]}</p></li>`)}</ul>`}
     </div></details>`;
+}
+
+/** What will happen, before it does. */
+function Consequences({ name, action, workers }) {
+  const [lines, setLines] = useState(null);
+  useEffect(() => {
+    api.consequences(name, action, workers).then((found) => setLines(found.lines),
+      () => setLines([WORDS[action][1]]));
+  }, [name, action, workers]);
+  return html`<ul class="what-happens" aria-live="polite">${(lines ?? []).map((line) =>
+    html`<li key=${line}>${line}</li>`)}</ul>`;
 }

@@ -54,6 +54,23 @@ export const letters = (name, chosen) => answer(`/api/letters?${query({ name, ..
 export const letter = (name, id) => answer(`/api/letter?${query({ name, letter: id })}`, soon());
 export const replayProgress = (name) => answer(`/api/replay?${query({ name })}`);
 
+/** The lines of the log with a number above `after`; of a component, or ("") of all. */
+export const logs = (name, component, after) => answer(`/api/logs?${query({ name, component, after })}`, soon());
+
+/** The user's code of a component, and values of its state: of a key, or ("") of some keys. */
+export const code = (name, component) => answer(`/api/code?${query({ name, component })}`, soon());
+export const state = (name, component, key) =>
+  answer(`/api/state?${query({ name, component, key })}`, soon());
+
+/** What an action will do, as sentences. */
+export const consequences = (name, action, workers) =>
+  answer(`/api/consequences?${query({ name, action, ...(workers && { workers }) })}`);
+
+/** Records a profile, and then where the time went in it, and its flame graph. */
+export const profile = (name, component) => post("/api/profile", { name, component });
+export const profiled = (name) => answer(`/api/profile?${query({ name })}`);
+export const graphUrl = (name, atS) => `/api/profile/graph?${query({ name, at: atS })}`;
+
 /** The token of this browser tab, or "". */
 export const token = () => sessionStorage.getItem(TOKEN) ?? "";
 export const keepToken = (text) => sessionStorage.setItem(TOKEN, text);

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share, timeOfDay, plain } from "./format.js";
 import { level } from "./graph.js";
+import { Inside } from "./inside.js";
 import { figureTable, WAITS } from "./model.js";
 import { Streams } from "./streams.js";
 import { Example, keyOf } from "./tables.js";
@@ -50,7 +51,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Why} failures=${facts.failures.filter((failure) =>
       failure.component === node.id || (node.isSpout && failure.component == null))} />
     <${Flow} node=${node} derived=${derived} href=${href} />
-    <${TimeSplit} node=${node} topology=${facts.topology} />
+    <${TimeSplit} node=${node} />
+    <${Inside} name=${facts.topology} node=${node} canAct=${facts.actions.length > 0} />
     <${Latency} latencies=${one.latencies} />
     <${Streams} facts=${one} />
     <h3>Counters</h3>

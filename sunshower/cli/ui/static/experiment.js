@@ -8,8 +8,9 @@ import { Table } from "./tables.js";
 
 const VERDICTS = { HOLDS: ["good", "✔"], BROKEN: ["bad", "✘"], UNKNOWN: ["warn", "?"] };
 const CAPTIONS = {
-  timeline: "Faults, throughput, pending trees, latency, replays and failures over time",
-  recovery: "How long each fault's messages took until they were complete",
+  topology: ["Topology", "Each component with its number of tasks, and how its inputs are grouped"],
+  timeline: ["What happened", "Faults, throughput, pending trees, latency, replays and failures over time"],
+  recovery: ["Recovery", "How long each fault's messages took until they were complete"],
 };
 
 /** A verdict as a coloured word with its sign; null: the run did not end. */
@@ -29,14 +30,12 @@ export function Report({ run }) {
     ${run.error && html`<p class="notice bad">${run.error}</p>`}
     ${run.figures && html`<${Tiles} run=${run} />`}
     ${run.findings && html`<${Findings} findings=${run.findings} />`}
+    ${charts(run).map((name) => html`<${Picture} key=${name} run=${run.run} name=${name} />`)}
     ${run.members && html`<${Members} run=${run} />`}
-    ${run.charts.map((name) => html`<section class="card" key=${name} aria-label=${caption(name)}>
-      <figure class="picture"><div class="scroll" tabindex="0" role="region" aria-label=${`Chart: ${caption(name)}`}>
-        <img src=${chartUrl(run.run, name)} alt=${caption(name)} loading="lazy" /></div>
-      <figcaption class="quiet">${caption(name)}</figcaption></figure></section>`)}
     ${run.recoveries?.length > 0 && html`<${Recoveries} run=${run} />`}
     <div class="pairs">
-      <${Pairs} title="Parameters" values=${run.parameters} />
+      <${Pairs} title=${run.members ? "Parameters of all runs" : "Parameters"} values=${run.parameters} />
+      <${Pairs} title="Run" values=${run.facts} />
       <${Pairs} title="Figures" values=${run.figures} />
       <${Pairs} title="Versions" values=${run.versions} />
     </div>
@@ -46,7 +45,20 @@ export function Report({ run }) {
       <pre tabindex="0">${run.command}</pre></section>`}`;
 }
 
-const caption = (name) => CAPTIONS[name] ?? `All runs ${name.replace("-", " ")}`;
+/** The charts in the order of the report: the topology, what happened, and the recoveries. */
+function charts({ charts: names }) {
+  const first = Object.keys(CAPTIONS).filter((name) => names.includes(name));
+  return [...first, ...names.filter((name) => !(name in CAPTIONS))];
+}
+
+function Picture({ run, name }) {
+  const what = name.replace("by-", "");
+  const [title, caption] = CAPTIONS[name] ?? [`By ${what}`, `All runs by ${what}`];
+  return html`<section class="card" aria-labelledby=${`chart-${name}`}><h2 id=${`chart-${name}`}>${title}</h2>
+    <figure class="picture"><div class="scroll" tabindex="0" role="region" aria-label=${`Chart: ${caption}`}>
+      <img src=${chartUrl(run, name)} alt=${caption} loading="lazy" /></div>
+    <figcaption class="quiet">${caption}</figcaption></figure></section>`;
+}
 
 /** How many messages were emitted and not completed, dead letters apart; null: unknown. */
 export const lost = (figures) => (figures?.messages == null ? null
@@ -97,7 +109,7 @@ function Members({ run }) {
 
 function Recoveries({ run }) {
   const more = run.recovery.count - run.recoveries.length;
-  return html`<${Table} title="Recovery" caption="Each fault, and when its messages were complete"
+  return html`<${Table} title="Recovery of each fault" caption="Each fault, and when its messages were complete"
     columns=${["fault", "began#", "ended#", "recovered after#"]}
     note=${more > 0 && html`<p class="quiet">The first ${run.recoveries.length} of ${run.recovery.count}</p>`}
     >${run.recoveries.map((one, n) => html`<tr key=${n}><th scope="row">${one.fault}</th>

@@ -67,7 +67,7 @@ function NodeView({ node, at, size, href, isSelected }) {
     node.id, node.isSpout ? "spout" : "bolt", plural(node.facts.parallelism, "task"),
     `${rate(node.rate)} a second`, node.capacity == null ? "" : `capacity ${share(node.capacity)}`, mark,
   ].filter(Boolean).join(", ");
-  const width = 15 + 6.1 * mark.length;
+  const width = 16 + 6.7 * mark.length;
   return html`<a href=${href} class=${`node ${kind}${isSelected ? " selected" : ""}`}
     aria-label=${label} aria-current=${isSelected ? "true" : null}
     transform=${`translate(${x.toFixed(1)} ${y.toFixed(1)})`}>

@@ -144,9 +144,10 @@ export function problems(facts, derived) {
     found.push({ kind, title, text, component, traceback });
   if (facts.error) add("bad", "The topology has failed", ...split(facts.error));
   if (facts.untracked) add("bad", "An untracked record failed", ...split(facts.untracked));
-  for (const one of facts.quarantined) {
-    add("bad", `${one.component}[${one.task}] is quarantined`,
-      `${one.error} · it is tried again every 30 s at most`, one.component, one.traceback);
+  for (const alike of groupedErrors(facts.quarantined)) {
+    const [{ component, task, error, traceback }] = alike;
+    const who = alike.length === 1 ? `${component}[${task}] is` : `${component} (${alike.length} tasks) is`;
+    add("bad", `${who} quarantined`, `${error} · tried again every 30 s at most`, component, traceback);
   }
   for (const one of facts.stuck) {
     add("bad", `${one.component}[${one.index}] is stuck`,
@@ -157,7 +158,7 @@ export function problems(facts, derived) {
   for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout && !one.waits.length)) {
     const why = facts.failures.find((failure) => failure.component === node.id); // the most frequent
     add("bad", `${node.id} fails ${rateWord(node.failing)}`,
-      why ? `${why.cause}: ${firstLine(why.example.reason)}` : "", node.id, why?.example.traceback);
+      why ? `${why.cause}: ${firstLine(why.example.reason)}${whose(why)}` : "", node.id, why?.example.traceback);
   }
   for (const [worker, for_s] of Object.entries(facts.silent)) {
     add("wait", `Worker ${worker} is silent`, `for ${elapsed(for_s)}: it is stopped, cut off, or ` +
@@ -181,6 +182,10 @@ export function problems(facts, derived) {
 
 const rateWord = (perSecond) =>
   perSecond < 1 ? "now and then" : `${count(Math.round(perSecond))} a second`;
+/** Which records fail: " · all of them have customer='c-13'". */
+const whose = ({ in_common: alike, looked, example }) => (alike
+  ? ` · all of the ${looked} records that were compared have ${alike}`
+  : example.record && ` · such as ${example.record}`);
 const firstLine = (text) => text.split("\n", 1)[0];
 
 function split(text) {
@@ -195,13 +200,18 @@ export const WAITS = {
   filling: "has filled its table again",
 };
 
-function groupedWaits(waiting) {
+/** Waits or errors of the tasks of a component that are alike. */
+function groupedErrors(errors) {
   const groups = new Map();
-  for (const one of waiting) {
+  for (const one of errors) {
     const key = JSON.stringify([one.component, one.kind, one.error]);
     groups.set(key, [...(groups.get(key) ?? []), one]);
   }
-  return [...groups.values()].map((waits) => {
+  return [...groups.values()];
+}
+
+function groupedWaits(waiting) {
+  return groupedErrors(waiting).map((waits) => {
     const [{ component, kind, error, task }] = waits;
     const who = waits.length === 1 ? `${component}[${task}]` : `${component} (${waits.length} tasks)`;
     const never = kind === "unavailable" && !waits.some((wait) => wait.reached);

@@ -7,9 +7,10 @@ import { ComponentPanel } from "./component.js";
 import { count, duration, elapsed, plural, rate, plain } from "./format.js";
 import { GraphView } from "./graph.js";
 import { State } from "./list.js";
-import { derive, problems, withoutInternals } from "./model.js";
+import { derive, isInternal, problems, withoutInternals } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { Letters } from "./letters.js";
+import { Logs } from "./logs.js";
 import { linkTo, linkToLetter } from "./route.js";
 import { Spark } from "./spark.js";
 import { Trees } from "./trees.js";
@@ -37,10 +38,10 @@ export function TopologyView({ name, facts: given, history, component, root, let
         ${" "}${plural(facts.workers.length, "worker")}</span>
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
-    <${WindowChoice} ...${windows} facts=${given} />
-    <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <${Limit} limit=${facts.progress?.limit} href=${href} />
     <${Problems} found=${found} href=${href} />
+    <${WindowChoice} ...${windows} facts=${given} />
+    <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
       <div class="column">
         <section class="card" aria-labelledby="graph-title"><h2 id="graph-title">Graph</h2>
@@ -55,6 +56,8 @@ export function TopologyView({ name, facts: given, history, component, root, let
         ${(facts.dead_letters || letter != null) && html`<${Letters} name=${name} letter=${letter}
           dead=${now.nodes.reduce((sum, node) => sum + node.facts.dead, 0)}
           canReplay=${facts.actions.length > 0} href=${href} />`}
+        <${Logs} name=${name} components=${Object.keys(facts.components).filter((id) =>
+          hasInternals || !isInternal(id))} href=${href} />
         <${Batches} batches=${facts.batches} />
         <${Spark} tasks=${facts.spark} href=${href} />
         <${Components} derived=${seen} href=${href} tracked=${facts.tracked} />

@@ -128,6 +128,8 @@ class ReplayBudget:
 _KEPT = 8  # groups of one spout task
 _TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
 _EXAMPLE_BYTES = 512
+_LOOKED_MAX = 32  # records of a group that are compared with each other
+_FIELDS_MAX, _FIELD_BYTES = 16, 80  # of those
 
 
 class FailureGroups:
@@ -135,19 +137,30 @@ class FailureGroups:
 
     def __init__(self) -> None:
         self._groups: dict[GroupKey, FailureGroup] = {}
+        self._looked: dict[GroupKey, set[str]] = {}  # the ids of the messages of these records
 
     def add(
-        self, failure: Failure, count: int, now_s: float, example: Callable[[], tuple[str, str]]
+        self,
+        failure: Failure,
+        count: int,
+        now_s: float,
+        example: Callable[[], tuple[str, str, tuple[str, ...]]],
     ) -> None:
         """Note that `count` trees failed so at `now_s`, in Unix time. `example` returns the id of
-        a message and its record; called for the first failure of a group."""
+        a message, its record, and the fields of that; called for the first failures of a group."""
         key = group_key(failure.component, failure.cause, failure.exception, failure.reason)
         group = self._groups.pop(key, None)  # so that the newest is the last
-        if group is None:
-            group = FailureGroup(failure, 0, now_s, now_s, 0.0, *example())
+        if group is None or group.looked < _LOOKED_MAX:
+            message_id, record, fields = example()
+            if group is None:
+                group = FailureGroup(failure, 0, now_s, now_s, 0.0, message_id, record)
+            if message_id not in (looked := self._looked.setdefault(key, set())):
+                looked.add(message_id)
+                group = group.with_record(fields)
         self._groups[key] = group.grown(failure, count, now_s)
         while len(self._groups) > _KEPT:
-            del self._groups[next(iter(self._groups))]
+            oldest = next(iter(self._groups))
+            del self._groups[oldest], self._looked[oldest]
 
     @property
     def raised(self) -> Failure | None:
@@ -431,14 +444,18 @@ class Replays:
             example = partial(self._example, replay, message_ids[first])
             self.groups.add(failures[first], 1 + len(others), wall_s, example)
 
-    def _example(self, replay: Replay, message_id: Any) -> tuple[str, str]:
-        """The id of a message, and its record if that is kept."""
-        record = ""
+    def _example(self, replay: Replay, message_id: Any) -> tuple[str, str, tuple[str, ...]]:
+        """The id of a message and, if they are kept, its record and the fields of that."""
+        record, fields = "", tuple[str, ...]()
         if replay.payload is not ABSENT and not is_internal(self._task.component):
             with user_errors_suppressed():
                 values = self._source_of(replay).values(replay)
                 record = without_secrets(describe(values, _EXAMPLE_BYTES))
-        return without_secrets(id_text(message_id, _EXAMPLE_BYTES)), record
+                fields = tuple(
+                    without_secrets(f"{name}={describe(value, _FIELD_BYTES)}")
+                    for name, value in islice(values.items(), _FIELDS_MAX)
+                )
+        return without_secrets(id_text(message_id, _EXAMPLE_BYTES)), record, fields
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""
