@@ -65,6 +65,10 @@ _CAUSE = re.compile(
 )
 # Spark's Kafka source reports this when offsets of its range have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_NO_MODULE = (
+    " in Spark's Python worker. Install it on the machines of the executors, or send a module of "
+    "yours with SparkCluster(py_files=…)"
+)
 _TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Errors of files, file systems and disks; not of Spark or of what it computes.
@@ -119,6 +123,8 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
         )
     if match := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
         trace, _, raised = match[0].strip().rpartition("\n")
+        if raised.startswith(ModuleNotFoundError.__name__):
+            raised += _NO_MODULE
         return TransformFailed(f"{what} failed in a function of its own: {raised}\n{trace}")
     frames = [
         frame
