@@ -35,7 +35,7 @@ _OPENS = "spark.executor.extraJavaOptions"  # an executor's Java may be older; S
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 # What Spark reports if versions, or the Python of a worker, do not fit.
 _INCOMPATIBLE = re.compile(r"InvalidClassException|local class incompatible|NoSuchMethodError")
-_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH[^.]*\.[^.]*\.[^.,]*|different version [^,]*")
+_OTHER_PYTHON = re.compile(r"Python in worker has different version \((\d+), (\d+)\)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
 
 
@@ -182,9 +182,9 @@ def misfit(text: str, version: str) -> str | None:
     if match := _OTHER_PYTHON.search(text):
         this = "{}.{}".format(*sys.version_info)
         return (
-            f"a Python worker is not of the driver's minor version, {this} ({match[0].strip()}): "
-            f"give SparkCluster(python=…) the path of a Python {this} on its machines, or run the "
-            "topology with their Python"
+            f"a Python worker is Python {match[1]}.{match[2]}, and the driver {this}: give "
+            f"SparkCluster(python=…) the path of a Python {this} on the cluster's machines, or run "
+            "the topology with their Python"
         )
     if match := _NO_PYTHON.search(text):
         return (

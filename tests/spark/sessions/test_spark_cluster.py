@@ -109,6 +109,20 @@ def test_another_spark_of_the_cluster_is_named() -> None:
     assert misfit("Job aborted: no price", "3.5.7") is None
 
 
+def test_another_python_of_the_workers_is_named() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.errors import PySparkRuntimeError
+
+    error = PySparkRuntimeError(
+        error_class="PYTHON_VERSION_MISMATCH",
+        message_parameters={"worker_version": str((3, 8)), "driver_version": "3.11"},
+    )
+    text = str(misfit(f"Job aborted: {error}", "3.5.7"))
+    this = "{}.{}".format(*sys.version_info)
+    assert f"a Python worker is Python 3.8, and the driver {this}" in text
+    assert f"SparkCluster(python=…) the path of a Python {this}" in text
+
+
 # ---- a real standalone cluster -------------------------------------------------------------------
 
 
@@ -134,6 +148,7 @@ def with_helper(sales: Any, batch: BatchInfo) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.timeout(600)  # three sessions start
 def test_python_workers_have_the_files_and_the_python_that_are_given(
     cluster: Standalone, tmp_path: Path
 ) -> None:
@@ -184,6 +199,7 @@ class KillsAWorker:
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_job_ends_when_the_worker_of_its_executor_dies(
     cluster: Standalone, tmp_path: Path
 ) -> None:
