@@ -81,6 +81,7 @@ class DriverPlace(Protocol):
 class LocalGateway:
     """A gateway to the session of this process; closing the last gateway ends the JVM."""
 
+    place: DriverPlace
     _host: SessionHost
 
     def __init__(self, place: DriverPlace) -> None:
