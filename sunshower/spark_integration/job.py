@@ -112,7 +112,7 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
             f"Spark died while it ran {what} ({_first_line(error)}); a new one is started"
         )
     if is_outage(error):
-        why = _without_java(error_text(error))
+        why = without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
     text = error_text(error)
     if match := _GONE.search(text):
@@ -131,12 +131,12 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
         for frame in traceback.extract_tb(error.__traceback__)
         if not _LIBRARIES.search(frame.filename) and not frame.filename.startswith(_OUR_FOLDER)
     ]
-    raised = f"{type(error).__name__}: {_without_java(text)}"
+    raised = f"{type(error).__name__}: {without_java(text)}"
     trace = "".join([_TRACE, *traceback.format_list(frames)] if frames else []).rstrip()
     return TransformFailed(f"{what} failed: {raised}\n{trace}".rstrip())
 
 
-def _without_java(text: str) -> str:
+def without_java(text: str) -> str:
     """The message of a Java error without its Java stack."""
     if "\n\tat " not in text:
         return text.strip()

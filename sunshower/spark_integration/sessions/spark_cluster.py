@@ -100,7 +100,8 @@ class SparkCluster:
         return LocalGateway(self)
 
     def configuration(self) -> dict[str, Any]:
-        """The settings of the session; those of a Secret are not revealed. Raises SparkMissing."""
+        """The settings of the session; those of a Secret are not revealed. Sets PYSPARK_PYTHON,
+        where PySpark reads the path of the executors' Python. Raises SparkMissing."""
         os.environ["PYSPARK_PYTHON"] = self.python or self._default_python
         ours = {
             "spark.master": self.master,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 IMAGE = {"spark.kubernetes.container.image": "registry/spark:3.5.7"}
 SOME = [Sale("a", 1.0), Sale("b", 2.0)]
+WITHIN_S = 400.0
 
 # ---- the declaration -----------------------------------------------------------------------------
 
@@ -231,12 +232,12 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.servers
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)  # three sessions start
 def test_each_sale_is_in_the_table_once_when_a_worker_java_and_the_topologys_worker_are_killed(
     ray_cluster: RayCluster, kafka: Kafka, cluster: Standalone, tmp_path: Path, example: Any
 ) -> None:
     topic, folder = f"sales-{uuid.uuid4().hex[:8]}", tmp_path / "sales"
-    example.sales.fill(1_500, kafka.bootstrap, topic)
+    example.sales.fill(600, kafka.bootstrap, topic)
     others = {*java_processes()}
     place = partial(
         SparkCluster, cluster.master, executors=2, memory="512m", driver_memory="512m",
@@ -252,14 +253,14 @@ def test_each_sale_is_in_the_table_once_when_a_worker_java_and_the_topologys_wor
     with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
         kills: list[Callable[[], object]] = [
             cluster.workers[0].kill,
-            lambda: until(lambda: kill_java_of_spark(others)),
+            lambda: until(lambda: kill_java_of_spark(others), WITHIN_S),
             lambda: run.kill_worker(worker_of(run, "spark")),
         ]
         for kill in kills:
             before = batches()
-            until(lambda count=before: batches() > count)
+            until(lambda count=before: batches() > count, WITHIN_S)
             kill()
-        until(run.finished)
+        until(run.finished, WITHIN_S)
         run.snapshot()
     rows = example.sales.rows_of(folder / "table")
     assert example.sales.differences(rows, kafka.bootstrap, topic) == []
