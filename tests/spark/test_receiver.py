@@ -32,9 +32,9 @@ EACH = 300
 WITHIN_S = 150.0
 
 
-def until(condition: Callable[[], object], within_s: float = WITHIN_S) -> None:
+def until(condition: Callable[[], object]) -> None:
     clock = SystemClock()
-    end_s = clock.now() + within_s
+    end_s = clock.now() + WITHIN_S
     while not condition():
         assert clock.now() < end_s, "the condition never held"
         clock.sleep(0.1)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import sys
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from sunshower import installed
-from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, SparkMissing, TransformFailed
-from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_cluster import (
     SparkCluster,
     check_executors,
@@ -26,19 +21,13 @@ from sunshower.spark_integration.sessions.spark_cluster import (
     modules_of,
 )
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from tests.actors.programs.evidence import submitted, worker_of
 from tests.spark.conftest import ON_CLUSTER, require_spark
 from tests.spark.java_processes import java_left, java_processes
 from tests.spark.sales import SALES, Sale, run
 from tests.spark.standalone import HERE, Standalone, standalone
-from tests.spark.test_receiver import EXAMPLE, kill_java_of_spark, until
-
-if TYPE_CHECKING:
-    from sunshower.actors.cluster import RayCluster
 
 IMAGE = {"spark.kubernetes.container.image": "registry/spark:3.5.7"}
 SOME = [Sale("a", 1.0), Sale("b", 2.0)]
-WITHIN_S = 400.0
 
 # ---- the declaration -----------------------------------------------------------------------------
 
@@ -211,56 +200,3 @@ def test_a_job_ends_when_the_worker_of_its_executor_dies(
     finally:
         gateway.close()
     assert [worker.poll() is None for worker in cluster.workers].count(False) == 1
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """The modules of the pipeline, sent to the workers as `sunshower run` sends them."""
-    from sunshower.actors.shipping import ship
-
-    monkeypatch.syspath_prepend(EXAMPLE)
-    monkeypatch.chdir(tmp_path)
-    names = ("sales", "pipeline")
-    modules = [import_module(name) for name in names]
-    ship(modules)
-    yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
-    ship(())
-    for name in names:
-        del sys.modules[name]
-
-
-@pytest.mark.servers
-@pytest.mark.spark
-@pytest.mark.long
-@pytest.mark.timeout(1_200)  # three sessions start
-def test_each_sale_is_in_the_table_once_when_a_worker_java_and_the_topologys_worker_are_killed(
-    ray_cluster: RayCluster, kafka: Kafka, cluster: Standalone, tmp_path: Path, example: Any
-) -> None:
-    topic, folder = f"sales-{uuid.uuid4().hex[:8]}", tmp_path / "sales"
-    example.sales.fill(600, kafka.bootstrap, topic)
-    others = {*java_processes()}
-    place = partial(
-        SparkCluster, cluster.master, executors=2, memory="512m", driver_memory="512m",
-        settings=HERE,
-    )  # fmt: skip
-    topology = example.pipeline.pipeline(
-        kafka.bootstrap, topic, folder, place=place, records=100, until_end=True
-    )
-
-    def batches() -> int:
-        return len([*(folder / "table").glob("txid=*")])
-
-    with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
-        kills: list[Callable[[], object]] = [
-            cluster.workers[0].kill,
-            lambda: until(lambda: kill_java_of_spark(others), WITHIN_S),
-            lambda: run.kill_worker(worker_of(run, "spark")),
-        ]
-        for kill in kills:
-            before = batches()
-            until(lambda count=before: batches() > count, WITHIN_S)
-            kill()
-        until(run.finished, WITHIN_S)
-        run.snapshot()
-    rows = example.sales.rows_of(folder / "table")
-    assert example.sales.differences(rows, kafka.bootstrap, topic) == []
