@@ -66,11 +66,12 @@ def _ours(
     cluster: BenchmarkCluster, server: Kafka, batch: int, reads: str, on: str, into: str
 ) -> Sample:
     with cluster.fresh_folder() as folder:
-        topology = example(folder, "pipeline").pipeline(
+        module = example(folder, "pipeline")
+        topology = module.pipeline(
             server.bootstrap,
             TOPIC,
             folder,
-            on_cluster=on == "ray",
+            place=module.place_of("cluster" if on == "ray" else ""),
             ranges=reads == "ranges",
             into={"table": table, "delta": delta}[into],
             records=batch,

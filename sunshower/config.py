@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sunshower.arguments import COUNT, FLAG, SECONDS, TEXT, Instance, Values, check_all
 from sunshower.errors import ConfigError
 
+LOCAL_RAY = "_SUNSHOWER_LOCAL_RAY"  # set in the processes of a Ray that ends with its program
 SLOTS_MAX = 1 << 24  # a root id has 24 bits for its slot
 _AUTO_SLOTS = 32_768
 _STEPS = 4  # Ray counts resources in steps of 0.0001

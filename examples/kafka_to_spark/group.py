@@ -23,7 +23,7 @@ from sales import FOLDER, HOUR_MS, KAFKA, LATE_MS, PAGES, RATES, TOPIC, dead
 
 from sunshower import KafkaBolt, KafkaSpout, Retry, Topology
 from sunshower.kafka import ByZooKeeperGroup, KafkaOptions, PlainOffsets, Received
-from sunshower.spark_integration import BatchInfo, LocalSpark, SparkBatchBolt, parquet, spark
+from sunshower.spark_integration import BatchInfo, SparkBatchBolt, parquet, spark
 
 ZOOKEEPER = os.environ.get("ZOOKEEPER", "127.0.0.1:2181")
 
@@ -71,7 +71,7 @@ def receiver(
     )
     settings = {"bootstrap.servers": kafka, "group.id": group}
     source = KafkaSpout(settings, topics=[topic], translate=priced, options=options)
-    step = spark(categorised, tables={"pages": PAGES}, where=LocalSpark())
+    step = spark(categorised, tables={"pages": PAGES})
     bolt = SparkBatchBolt(step.write(parquet(str(folder))), rows_max=rows)
     topology = Topology("kafka-group-to-spark", workers=2)
     sales = topology.spout("sales", source, parallelism=2, retry=Retry(dead_letters=True))

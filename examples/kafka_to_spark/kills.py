@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from pipeline import pipeline
+from pipeline import pipeline, place_of
 from sales import differences, fill, rows_of
 
 from sunshower import Topology
@@ -63,7 +63,7 @@ def topology(on: str, into: str, reads: str) -> Topology:
         broker().bootstrap,
         topic,
         FOLDER / topic,
-        on_cluster={"local": False, "cluster": True}[on],
+        place=place_of({"local": "", "cluster": "cluster"}[on]),
         ranges={"rows": False, "ranges": True}[reads],
         into={"table": table, "delta": delta}[into],
         records=BATCH,

@@ -4,13 +4,14 @@
 
 docs/PIPELINE.md is a tutorial. Messages that are not valid sales are sent to the topic
 `dead-sales`. With SPARK_READS=ranges Spark reads and parses the messages; with SPARK_ON=cluster its
-session is on the Ray cluster, not in the worker; with SPARK_INTO=delta the table is a Delta Lake
-table.
+session is on the Ray cluster, not in the worker, and with SPARK_ON=spark://HOST:PORT its executors
+are those of a standalone cluster; with SPARK_INTO=delta the table is a Delta Lake table.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from sunshower.spark_integration import (
     KafkaRows,
     LocalSpark,
     RayDPSpark,
+    SparkCluster,
     delta,
     spark,
     table,
@@ -144,8 +146,8 @@ def pipeline(
     topic: str = TOPIC,
     folder: Path = FOLDER,
     *,
-    on_cluster: bool,
-    ranges: bool,
+    place: Callable[..., Any] = LocalSpark,
+    ranges: bool = False,
     into: Callable[[Path], Any] = table,
     records: int = 1_000,  # of a batch, at most
     until_end: bool = False,
@@ -154,8 +156,7 @@ def pipeline(
     settings = {"bootstrap.servers": kafka, "group.id": "kafka-to-spark"}
     options = BatchOptions(bounds=Bounds(records=records), until_end=until_end)
     jars = (*(spark_kafka() if ranges else ()), *(spark_delta() if into is delta else ()))
-    where = RayDPSpark("sales", jars=jars) if on_cluster else LocalSpark(jars=jars)
-    in_spark: dict[str, Any] = {"tables": {"pages": PAGES}, "where": where}
+    in_spark: dict[str, Any] = {"tables": {"pages": PAGES}, "where": place(jars=jars)}
     topology, store = Topology("kafka-to-spark"), InSqlite(folder / "batches.db")
 
     def source(spout: Any) -> Any:
@@ -182,8 +183,15 @@ def pipeline(
     return topology
 
 
+def place_of(on: str) -> Callable[..., Any]:
+    """What makes the place where Spark runs: `cluster`, the master of a cluster, or nothing."""
+    if on == "cluster":
+        return partial(RayDPSpark, "sales")
+    return partial(SparkCluster, on) if on else LocalSpark
+
+
 topology = pipeline(
-    on_cluster=os.environ.get("SPARK_ON") == "cluster",
+    place=place_of(os.environ.get("SPARK_ON", "")),
     ranges=os.environ.get("SPARK_READS") == "ranges",
     into=delta if os.environ.get("SPARK_INTO") == "delta" else table,
 )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from sunshower.actors.names import CALL_S, NAMESPACE
+from sunshower.config import LOCAL_RAY
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     _print_notices_apart()
     if address:
         _check_is_ray(address)
+        os.environ.pop(LOCAL_RAY, None)
     else:
         _check_temporary_folder()
+        os.environ[LOCAL_RAY] = "1"  # Ray's processes inherit it
     try:
         with nullcontext() if address else _interrupt_at_the_end():
             ray.init(

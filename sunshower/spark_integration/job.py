@@ -65,6 +65,10 @@ _CAUSE = re.compile(
 )
 # Spark's Kafka source reports this when offsets of its range have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_NO_MODULE = (
+    " in Spark's Python worker. Install it on the machines of the executors, or send a module of "
+    "yours with SparkCluster(py_files=…)"
+)
 _TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Errors of files, file systems and disks; not of Spark or of what it computes.
@@ -108,7 +112,7 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
             f"Spark died while it ran {what} ({_first_line(error)}); a new one is started"
         )
     if is_outage(error):
-        why = _without_java(error_text(error))
+        why = without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
     text = error_text(error)
     if match := _GONE.search(text):
@@ -119,18 +123,20 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
         )
     if match := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
         trace, _, raised = match[0].strip().rpartition("\n")
+        if raised.startswith(ModuleNotFoundError.__name__):
+            raised += _NO_MODULE
         return TransformFailed(f"{what} failed in a function of its own: {raised}\n{trace}")
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not _LIBRARIES.search(frame.filename) and not frame.filename.startswith(_OUR_FOLDER)
     ]
-    raised = f"{type(error).__name__}: {_without_java(text)}"
+    raised = f"{type(error).__name__}: {without_java(text)}"
     trace = "".join([_TRACE, *traceback.format_list(frames)] if frames else []).rstrip()
     return TransformFailed(f"{what} failed: {raised}\n{trace}".rstrip())
 
 
-def _without_java(text: str) -> str:
+def without_java(text: str) -> str:
     """The message of a Java error without its Java stack."""
     if "\n\tat " not in text:
         return text.strip()

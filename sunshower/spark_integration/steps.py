@@ -28,7 +28,7 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_on_ray import DefaultSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
@@ -463,7 +463,7 @@ class Spark:
     `transform(df, state, batch)`, and returns (result, new state)."""
 
     step: SparkStep
-    where: SparkPlace = field(default_factory=LocalSpark)
+    where: SparkPlace = field(default_factory=DefaultSpark)
 
     @property
     def out(self) -> Any:
@@ -553,10 +553,11 @@ def spark(
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 
     `tables` are static tables to join with (`batch.tables["pages"]`): each is an Arrow table, the
-    path of Parquet files, or a function of the session. `where` is LocalSpark(…) (default) or
-    RayDPSpark(…). `timeout_s` limits the run time of one batch. With `reads`, as KafkaRows(…), the
-    rows of the first input only say what Spark reads. With `state`, as spark_state(…), the
-    transform keeps a state from batch to batch.
+    path of Parquet files, or a function of the session. `where` is RayDPSpark(…) or LocalSpark(…).
+    Without it the step runs on RayDP if the topology has joined a Ray cluster, else in its worker.
+    `timeout_s` limits the run time of one batch. With `reads`, as KafkaRows(…), the rows of the
+    first input only say what Spark reads. With `state`, as spark_state(…), the transform keeps a
+    state from batch to batch.
 
     Raises RecordMismatch for a field of `out` that Spark cannot represent, TopologyError for any
     other error in the declaration.
@@ -567,7 +568,7 @@ def spark(
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads, state=state)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
-    return Spark(step, LocalSpark() if where is None else where)
+    return Spark(step, DefaultSpark() if where is None else where)
 
 
 @checked(TopologyError, more=None)

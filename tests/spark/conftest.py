@@ -14,11 +14,14 @@ import pytest
 from sunshower.dev.jars import spark_delta, spark_iceberg, spark_kafka
 from sunshower.errors import Unobtainable
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_cluster import SparkCluster
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import Gateway, SparkPlace
+from tests.spark.standalone import HERE, standalone
 
 ONE = {"spark.sql.shuffle.partitions": "1"}
 LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
+ON_CLUSTER = SparkCluster("spark://HOST:1", memory="512m", driver_memory="512m")
 ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 
 
@@ -47,7 +50,7 @@ def catalog(name: str, type: str, warehouse: str, **more: str) -> dict[str, str]
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **settings}
 
 
-@pytest.fixture(scope="session", params=["local", "on_ray"])
+@pytest.fixture(scope="session", params=["local", "cluster", "on_ray"])
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkPlace]:
@@ -57,6 +60,9 @@ def place(
     settings |= catalog("on_s3", "hadoop", "s3a://bucket/lake")
     if request.param == "local":
         yield replace(LOCAL, settings=settings, jars=jars())
+    elif request.param == "cluster":
+        with standalone(tmp_path_factory.mktemp("standalone"), workers=1) as cluster:
+            yield replace(ON_CLUSTER, master=cluster.master, settings=HERE | settings, jars=jars())
     else:
         request.getfixturevalue("ray_cluster")
         yield replace(ON_RAY, settings=settings, jars=jars())
@@ -85,14 +91,15 @@ AGAIN = {
 
 
 def pytest_itemcollected(item: Any) -> None:
-    """Mark the tests that use Spark, and Ray on a cluster. Tests that are not about the place run
-    on a cluster in `make test-all` only."""
+    """Mark the tests that use Spark, and Ray. Tests that are not about the place run on Ray in
+    `make test-all` only, and on a standalone cluster all do."""
     ours = Path(__file__).parent in item.path.parents  # other folders have a fixture `place`, too
     if ours and "place" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
-        if item.callspec.params["place"] == "on_ray":
+        param = item.callspec.params["place"]
+        if param == "on_ray":
             item.add_marker(pytest.mark.ray)
-            if item.path.name not in ABOUT_THE_PLACE:
-                item.add_marker(pytest.mark.long)
+        if param == "cluster" or (param != "local" and item.path.name not in ABOUT_THE_PLACE):
+            item.add_marker(pytest.mark.long)
         if item.name in AGAIN:
             item.add_marker(pytest.mark.long)

@@ -24,6 +24,7 @@ from ray.cluster_utils import Cluster
 from sunshower.arrow.record_columns import RecordColumns
 from sunshower.clock import SystemClock
 from sunshower.errors import SparkLost, SparkUnavailable
+from sunshower.spark_integration.sessions.spark_on_ray import why_not_on_ray
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep, Ticket
 from sunshower.spark_integration.tables.tables import TableFolder, table
 from tests.spark.conftest import ON_RAY
@@ -91,7 +92,9 @@ def main(folder: Path) -> None:
         gateway, opened = place.open(), TableFolder(folder / "table", "t", "b", current=1)
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
             submit(gateway, folder, 1).result()  # starts the gateway, on the first node
+        assert "the cluster is too small" in str(why_not_on_ray())
         second = nodes.add_node(num_cpus=1, node_ip_address="127.0.0.2")
+        assert why_not_on_ray() is None, "RayDP is the default on a joined cluster"
         ticket = submit(gateway, folder, 1)
         until(lambda: any(folder.glob("runs-*")))
         executor = java_of(folder)

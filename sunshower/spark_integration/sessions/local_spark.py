@@ -1,4 +1,4 @@
-"""Spark in this process (`local[*]`): for laptops and tests, with nothing to install or start."""
+"""Spark with its driver in this process: `LocalSpark`, and gateways to sessions of such places."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -51,20 +51,47 @@ class LocalSpark:
         check_spark_python()
         return LocalGateway(self)
 
+    def configuration(self) -> dict[str, Any]:
+        """The settings of the session; those of a Secret are not revealed. Raises SparkMissing."""
+        ours = {
+            "spark.master": f"local[{self.cores or '*'}]",
+            "spark.driver.memory": self.memory,
+            "spark.sql.shuffle.partitions": str(self.cores or 4),
+        }
+        return {**SETTINGS, **ours, **with_jars(self.jars), **self.settings}
+
+    def check(self, session: Any) -> None:
+        """All is in this process."""
+
+
+class DriverPlace(Protocol):
+    """A place whose driver is in the process that uses it."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches run concurrently."""
+
+    def configuration(self) -> dict[str, Any]:
+        """The settings of the session."""
+
+    def check(self, session: Any) -> None:
+        """Prepare a session that has started; raise SparkMissing if its executors do not fit."""
+
 
 class LocalGateway:
     """A gateway to the session of this process; closing the last gateway ends the JVM."""
 
+    place: DriverPlace
     _host: SessionHost
 
-    def __init__(self, place: LocalSpark) -> None:
+    def __init__(self, place: DriverPlace) -> None:
         with _lock:
             if _gateways and _gateways[0].place != place:
                 raise ConfigError(
                     f"this process has {_gateways[0].place} already, and can have one session "
-                    f"alone, not {place} too: use one LocalSpark(…) for all"
+                    f"alone, not {place} too: use one {type(place).__name__}(…) for all"
                 )
-            self.place: LocalSpark = place
+            self.place = place
             if _gateways:
                 self._host = _gateways[0]._host
             else:
@@ -94,19 +121,21 @@ _gateways: list[LocalGateway] = []  # those that are open; they share one sessio
 class LocalSession(DriverSession):
     """A session whose JVM is a child of this process and ends with it, also when that is killed."""
 
-    def __init__(self, place: LocalSpark) -> None:
+    def __init__(self, place: DriverPlace) -> None:
         prepare("pyspark")
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         self.owned = SparkContext._active_spark_context is None
-        builder = SparkSession.builder.master(f"local[{place.cores or '*'}]").appName("sunshower")
-        cores = place.cores or 4
-        ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
-        for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
+        builder = SparkSession.builder.appName("sunshower")
+        for name, value in place.configuration().items():
             builder = builder.config(name, reveal(value))
-        self.start = builder.getOrCreate
+        self.start, self._place = builder.getOrCreate, place
         self.open()
+
+    def warm(self) -> None:
+        self._place.check(self.spark)
+        super().warm()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         return hand_over(session, table)

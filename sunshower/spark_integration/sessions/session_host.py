@@ -26,7 +26,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
+from sunshower.errors import (
+    ConfigError,
+    SparkError,
+    SparkLost,
+    SparkTimeout,
+    SparkUnavailable,
+    SunshowerError,
+)
 from sunshower.secret import protected
 from sunshower.spark_integration.job import (
     OpenSession,
@@ -35,6 +42,7 @@ from sunshower.spark_integration.job import (
     error_text,
     job_metrics,
     spark_error,
+    without_java,
 )
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
 
@@ -65,8 +73,8 @@ class DriverSession:
         raise NotImplementedError
 
     def open(self) -> None:
-        """Start the session and run its first job. Raises SparkUnavailable after `_OPEN_S`: Spark
-        waits for ever for executors that never start, or whose master has died."""
+        """Start the session and run its first job. Raises SparkUnavailable if that fails, and after
+        `_OPEN_S`: Spark waits for ever for executors that never start, or whose master has died."""
         _hide_secrets_from_arguments()
         late = threading.Event()
         limit = after(_OPEN_S, late.set, self.kill)
@@ -80,10 +88,13 @@ class DriverSession:
             self.warm()
         except BaseException as error:
             limit.cancel()
+            why = without_java(error_text(error)) or type(error).__name__  # before its Java ends
             if self.owned:
                 self.stop()
-            if not late.is_set() or not isinstance(error, Exception):
+            if isinstance(error, SunshowerError) or not isinstance(error, Exception):
                 raise
+            if not late.is_set():
+                raise SparkUnavailable(f"Spark does not start: {why}") from error
             raise SparkUnavailable(
                 f"Spark has not opened, and run a first job, within {_OPEN_S:g} s. See whether one "
                 "node alone has the processors and the memory of an executor, and a Java that "

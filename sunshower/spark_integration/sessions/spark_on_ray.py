@@ -6,7 +6,9 @@ bolts ──submit──▶ gateway actor ──▶ driver's JVM ──▶ execu
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import os
 import pickle
 import shutil
@@ -25,6 +27,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
 from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
+from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -43,6 +46,7 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.session_host import (
     DriverSession,
     Job,
@@ -50,7 +54,13 @@ from sunshower.spark_integration.sessions.session_host import (
     SessionHost,
     after,
 )
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    JobReport,
+    SparkStep,
+    Ticket,
+)
 
 # ---- raydp session -------------------------------------------------------------------------------
 
@@ -459,3 +469,48 @@ class GatewayActor:
                 return
         self._host.stop()
         os._exit(1)
+
+
+# ---- the default place ---------------------------------------------------------------------------
+
+# `sunshower logs` shows its lines; they are no warnings, so no handler of Python prints them.
+_CHOICE = logging.getLogger("sunshower.spark.where")
+if not _CHOICE.level:
+    _CHOICE.setLevel(logging.INFO)
+
+
+@dataclass(frozen=True)
+class DefaultSpark:
+    """`RayDPSpark()` on a Ray cluster that the topology has joined, `LocalSpark()` elsewhere. Each
+    task chooses when it opens a gateway, and logs what it has chosen, and why."""
+
+    def open(self) -> Gateway:
+        """A gateway to the chosen place. Raises like its `open`."""
+        if (reason := why_not_on_ray()) is None:
+            _CHOICE.info(
+                "Spark runs on the Ray cluster, as where=RayDPSpark(): this topology has joined a "
+                "cluster, which has RayDP, Java and room for it. With where=LocalSpark() it runs "
+                "in this process"
+            )
+            return RayDPSpark().open()
+        _CHOICE.info(
+            "Spark runs in this process, as where=LocalSpark(), and not on Ray: %s", reason
+        )
+        return LocalSpark().open()
+
+
+def why_not_on_ray() -> str | None:
+    """Why the default place is this process; None if it is the Ray cluster."""
+    if not ray.is_initialized():
+        return "there is no Ray in this process"
+    if os.environ.get(LOCAL_RAY):
+        return "this Ray ends with the program that has started it, and is no cluster"
+    if importlib.util.find_spec("raydp") is None:
+        return "RayDP is not installed here"
+    if shutil.which("java") is None:
+        return "there is no java on the PATH with which Ray was started, for Spark's executors"
+    try:
+        check_room(RayDPSpark(), total := ray.cluster_resources(), total)
+    except SparkUnavailable as error:
+        return f"the cluster is too small. {error}"
+    return None

@@ -277,7 +277,7 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
     with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
         Hanging().open()
     monkeypatch.setattr(session_host, "_OPEN_S", WITHIN_S)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(SparkUnavailable, match="Spark does not start: ConnectionResetError"):
         Hanging().open()
 
 

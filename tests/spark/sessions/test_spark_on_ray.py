@@ -8,7 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import ray
@@ -21,6 +21,9 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, 
 from tests.spark.conftest import ON_RAY
 from tests.spark.java_processes import java_left, java_processes
 from tests.spark.sales import identity, run
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
 
 WITHIN_S = 30.0
 only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
@@ -54,6 +57,16 @@ def test_a_stopped_session_is_replaced_for_the_next_batch(
     place.stop()
     assert isinstance(fails(gateway, identity), SparkLost)  # the caller submits the batch again
     assert works(gateway)
+
+
+def test_a_ray_that_the_program_has_started_is_no_joined_cluster(
+    ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_worker = ray.remote(num_cpus=0)(on_ray.why_not_on_ray).remote()
+    assert "ends with the program that has started it" in ray.get(in_a_worker)
+    monkeypatch.setattr(on_ray, "why_not_on_ray", lambda: None)
+    assert isinstance(on_ray.DefaultSpark().open(), on_ray.RayGateway)
+    RayDPSpark().stop()
 
 
 def killing_the_master(df: Any, batch: BatchInfo) -> Any:

@@ -13,9 +13,11 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
+import sunshower.spark_integration
 from sunshower import Records, Topology
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration import steps
+from sunshower.spark_integration import LocalSpark, steps
+from sunshower.spark_integration.sessions import spark_on_ray
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
@@ -31,9 +33,9 @@ pytest.importorskip("pyspark.sql.functions")  # before another thread is importi
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FIRST, TABLES, READERS, STATE, DELTA, S3, ICEBERG, CATALOG, KAFKA, SUBSCRIBED = map(
-    dedent, BLOCK.findall(PAGE)
-)
+BLOCKS = [*map(dedent, BLOCK.findall(PAGE))]
+FIRST, ON_RAY, TABLES, READERS, STATE, DELTA, S3, ICEBERG, CATALOG = BLOCKS[:9]
+RECEIVER, DIRECT, KAFKA, SUBSCRIBED, CLUSTER = BLOCKS[9:]
 
 
 class Total(NamedTuple):
@@ -69,8 +71,8 @@ def test_the_programs_of_the_page_do_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(steps, "_DRAIN_S", 240.0)  # the last batches are published at the end
-    for module in ("sunshower.spark_integration", "sunshower.spark_integration.steps"):
-        monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
+    for module in (sunshower.spark_integration, spark_on_ray):
+        monkeypatch.setattr(module, "LocalSpark", lambda **_: place)  # a process has one session
     for jars in ("spark_kafka", "spark_delta", "spark_iceberg", "spark_s3"):
         monkeypatch.setattr(f"sunshower.dev.{jars}", tuple)
     for secret in ("LAKE_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -119,8 +121,21 @@ def test_the_programs_of_the_page_do_what_it_says(
         assert sorted(found) == [Total("A", 4.0), Total("B", 2.0)]
     exec(CATALOG, names)
     assert [*map(str, names["to_s3"].step.writers)] == ["iceberg('lake.shop.totals')"]
-    names["topology"] = topology = Topology("third")
-    exec(KAFKA, names)
-    exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)
-    assert "pages" in topology.graph().components
+
+
+def test_the_programs_that_need_a_cluster_or_a_broker_can_be_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
+    topology, names = Topology("two-ways"), dict[str, Any](Total=Total, Sale=Sale, batches=batches)
+    names |= {"topology": topology, "sales": topology.spout("sales", Records(SALES, type=Sale))}
+    exec(FIRST, names)
+    exec(ON_RAY, names)
+    assert names["step"].where.executors == 2
+    names["LocalSpark"] = LocalSpark
+    for block in (RECEIVER, DIRECT, KAFKA, f"from __future__ import annotations\n{SUBSCRIBED}"):
+        exec(block, names)
+    assert {"totals", "received", "direct", "pages"} <= {*topology.graph().components}
     assert [*names["step"].step.tables] == ["pages"]
+    exec(CLUSTER, names)
+    assert names["step"].where.executors == 4

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sunshower import installed
+from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
     ConfigError,
     SparkLost,
@@ -29,9 +30,16 @@ from sunshower.spark_integration.job import (
     write_failure,
 )
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
-from sunshower.spark_integration.sessions.local_spark import LocalSpark
-from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark, check_java, check_room
+from sunshower.spark_integration.sessions.local_spark import LocalGateway, LocalSpark
+from sunshower.spark_integration.sessions.spark_on_ray import (
+    RayDPSpark,
+    check_java,
+    check_room,
+    why_not_on_ray,
+)
+from sunshower.spark_integration.steps import spark
 from tests.spark.everything import EVERYTHING
+from tests.spark.sales import identity
 
 GIB = 1 << 30
 PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with Spark's overhead
@@ -139,6 +147,39 @@ def test_ray_is_for_topologies_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(ConfigError, match=r"there is no Ray in this process: use LocalSpark"):
         RayDPSpark().open()
+
+
+def test_without_a_joined_cluster_the_default_is_a_session_in_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    gateway = spark(identity).where.open()
+    assert isinstance(gateway, LocalGateway)
+    assert gateway.place == LocalSpark()
+    assert "and not on Ray: there is no Ray in this process" in caplog.text
+    gateway.close()
+
+
+def test_the_default_is_raydp_where_it_can_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """tests/spark/node_dies.py and test_spark_on_ray.py ask it on a real Ray."""
+    (tmp_path / "java").touch(mode=0o755)
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1, "memory": 2 * GIB})
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(LOCAL_RAY, raising=False)
+    assert why_not_on_ray() is None
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 0.5, "memory": 2 * GIB})
+    assert "too small. Spark wants 1 executors × 1 CPU" in str(why_not_on_ray())
+    monkeypatch.setenv("PATH", "")
+    assert "no java on the PATH" in str(why_not_on_ray())
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert why_not_on_ray() == "RayDP is not installed here"
+    monkeypatch.setenv(LOCAL_RAY, "1")
+    assert "ends with the program that has started it" in str(why_not_on_ray())
 
 
 def test_a_table_is_equal_after_conversion_to_bytes_and_back() -> None:

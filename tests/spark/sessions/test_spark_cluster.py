@@ -1,0 +1,202 @@
+"""Sessions on a cluster of Spark: what does not fit is named at the start, and workers may die."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sunshower import installed
+from sunshower.errors import ConfigError, SparkMissing, TransformFailed
+from sunshower.spark_integration.sessions.spark_cluster import (
+    SparkCluster,
+    check_executors,
+    misfit,
+    modules_of,
+)
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
+from tests.spark.conftest import ON_CLUSTER, require_spark
+from tests.spark.java_processes import java_left, java_processes
+from tests.spark.sales import SALES, Sale, run
+from tests.spark.standalone import HERE, Standalone, standalone
+
+IMAGE = {"spark.kubernetes.container.image": "registry/spark:3.5.7"}
+SOME = [Sale("a", 1.0), Sale("b", 2.0)]
+
+# ---- the declaration -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "master", ["local[2]", "sc://host:15002", "host:7077", "spark://host", "mesos://host:1", ""]
+)
+def test_another_master_is_refused(master: str) -> None:
+    with pytest.raises(ConfigError, match=r"SparkCluster: .*(spark://HOST:PORT|not empty)"):
+        SparkCluster(master)
+
+
+def test_kubernetes_needs_an_image() -> None:
+    with pytest.raises(ConfigError, match=r"settings=\{'spark.kubernetes.container.image': …\}"):
+        SparkCluster("k8s://https://host:443")
+
+
+def test_the_configuration_of_each_kind_of_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "other")
+    place = SparkCluster("spark://a:1,b:2", executors=3, cores=2, memory="2g")
+    sizes = {"spark.executor.cores": "2", "spark.executor.memory": "2g"}
+    standalone = place.configuration()
+    assert standalone.items() >= {**sizes, "spark.cores.max": "6"}.items()
+    assert "spark.executor.instances" not in standalone
+    for master, settings in (("yarn", {}), ("k8s://https://host:443", IMAGE)):
+        elsewhere = replace(place, master=master, settings=settings).configuration()
+        wanted = {**sizes, "spark.master": master, "spark.executor.instances": "3", **settings}
+        assert elsewhere.items() >= wanted.items()
+        assert "spark.cores.max" not in elsewhere
+        assert "spark.executor.extraJavaOptions" not in elsewhere
+
+
+def test_yarn_and_files_are_looked_for_when_a_gateway_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SparkMissing, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        SparkCluster("yarn").open()
+    with pytest.raises(SparkMissing, match=r"no file .*helper.py, which SparkCluster\(py_files"):
+        replace(ON_CLUSTER, py_files=[str(tmp_path / "helper.py")]).open()
+
+
+def test_the_modules_of_files_are_those_at_their_top(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "lib.zip", "w") as file:
+        for name in ("rates.py", "shop/__init__.py", "shop/prices.py", "lib-1.0.dist-info/x.txt"):
+            file.writestr(name, "")
+    (tmp_path / "helper.py").touch()
+    files = [str(tmp_path / name) for name in ("lib.zip", "helper.py")]
+    assert modules_of(files) == ["helper", "rates", "shop"]
+
+
+class OtherSpark:
+    """A session whose executors are of another Spark."""
+
+    version = "3.5.7"
+
+    def range(self, _: int) -> Any:
+        return SimpleNamespace(selectExpr=lambda _: SimpleNamespace(collect=lambda: [("3.5.6",)]))
+
+
+def test_another_spark_of_the_cluster_is_named() -> None:
+    text = "the driver is PySpark 3.5.7, and the cluster's Spark is 3.5.6: they must be equal"
+    with pytest.raises(SparkMissing, match=text):
+        check_executors(OtherSpark(), [])
+    raised = "java.io.InvalidClassException: org.apache.spark.rdd.RDD; local class incompatible"
+    assert "pip install pyspark==VERSION" in str(misfit(raised, "3.5.7"))
+    assert misfit("Job aborted: no price", "3.5.7") is None
+
+
+def test_another_python_of_the_workers_is_named() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.errors import PySparkRuntimeError
+
+    error = PySparkRuntimeError(
+        error_class="PYTHON_VERSION_MISMATCH",
+        message_parameters={"worker_version": str((3, 8)), "driver_version": "3.11"},
+    )
+    text = str(misfit(f"Job aborted: {error}", "3.5.7"))
+    this = "{}.{}".format(*sys.version_info)
+    assert f"a Python worker is Python 3.8, and the driver {this}" in text
+    assert f"SparkCluster(python=…) the path of a Python {this}" in text
+
+
+# ---- a real standalone cluster -------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    require_spark()
+    before = java_processes()
+    with standalone(tmp_path / "standalone") as made:
+        yield made
+    assert java_left(before) == []
+
+
+def with_helper(sales: Any, batch: BatchInfo) -> Any:
+    from pyspark.sql.functions import udf
+
+    def named(page: str) -> str:
+        import helper_of_the_test
+
+        return helper_of_the_test.named(page)
+
+    return sales.select(udf(named, "string")("page").alias("page"), "price")
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)  # three sessions start
+def test_python_workers_have_the_files_and_the_python_that_are_given(
+    cluster: Standalone, tmp_path: Path
+) -> None:
+    helper = tmp_path / "helper_of_the_test.py"
+    helper.write_text("def named(page):\n    return page.upper()\n")
+    place, step = (
+        replace(ON_CLUSTER, master=cluster.master, settings=HERE),
+        SparkStep(with_helper, Sale),
+    )
+
+    def outcome(place: SparkCluster) -> Any:
+        gateway = place.open()
+        try:
+            return sorted(run(gateway, step, SALES.table(SOME)))
+        finally:
+            gateway.close()
+
+    with pytest.raises(SparkMissing, match=r"there is no Python at /nowhere/python on a machine"):
+        outcome(replace(place, python="/nowhere/python"))
+    with pytest.raises(TransformFailed, match=r"No module named 'helper_of_the_test'.*py_files"):
+        outcome(place)
+    assert outcome(replace(place, py_files=[str(helper)])) == [Sale("A", 1.0), Sale("B", 2.0)]
+
+
+@dataclass(frozen=True)
+class KillsAWorker:
+    """A transform with a UDF that once kills the processes of its executor and of its worker."""
+
+    marker: str
+
+    def __call__(self, sales: Any, batch: BatchInfo) -> Any:
+        from pyspark.sql.functions import udf
+
+        marker = Path(self.marker)
+
+        def price(amount: float) -> float:
+            import psutil
+
+            if not marker.exists():
+                marker.touch()
+                executor = next(p for p in psutil.Process().parents() if p.name() == "java")
+                executor.parent().kill()
+                executor.kill()
+            return amount
+
+        return sales.select("page", udf(price, "double")("price").alias("price"))
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_job_ends_when_the_worker_of_its_executor_dies(
+    cluster: Standalone, tmp_path: Path
+) -> None:
+    step = SparkStep(KillsAWorker(str(tmp_path / "killed")), Sale)
+    gateway = replace(ON_CLUSTER, master=cluster.master, executors=2, settings=HERE).open()
+    try:
+        assert sorted(run(gateway, step, SALES.table(SOME))) == SOME
+    finally:
+        gateway.close()
+    assert [worker.poll() is None for worker in cluster.workers].count(False) == 1
