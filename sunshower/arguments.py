@@ -19,7 +19,7 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sunshower.errors import ConfigError, SunshowerError, user_errors
+from sunshower.errors import ConfigError, SunshowerError, TopologyFailed, user_errors
 
 Error = type[SunshowerError]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -219,7 +219,11 @@ def checked(
                 if rule is not None and name in given:
                     for own, value in _each_value(parameters[name], given[name]):
                         rule.check(f"{place}: {own}", value, error)
-            return function(*positional, **named)
+            try:
+                return function(*positional, **named)
+            except TopologyFailed as failed:  # its message has the lines of the user
+                failed.__context__ = failed.__cause__ or failed.__context__
+                raise failed.with_traceback(None) from None
 
         return call  # type: ignore[return-value]
 
