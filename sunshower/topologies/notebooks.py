@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.records import Schema, record_class
+from sunshower.scalars import SCALARS
 from sunshower.texts import describe
 from sunshower.topologies.describe import as_text
 from sunshower.topologies.graph import Graph, is_internal
@@ -51,6 +52,8 @@ def _cell(value: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, str) and value.isprintable():
         return value if len(value) <= _VALUE_BYTES else f"{value[:_VALUE_BYTES]}…"
+    if type(value) in SCALARS:  # such as a datetime
+        return str(value)
     return describe(value, _VALUE_BYTES)
 
 

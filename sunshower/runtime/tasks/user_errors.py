@@ -84,6 +84,18 @@ def shown_traceback(formatted: traceback.TracebackException) -> str:
     return "".join([*_lines(first, 1), f"{joint}\n", *[*_lines(error, 1)][1:]])
 
 
+def place_in(stack: Sequence[traceback.FrameSummary]) -> str:
+    """Where a call is: the last line of the user, and, if that waits in a library, its line."""
+    if not stack:
+        return "an unknown place"
+    users = [f for f in stack if not f.filename.startswith((_PACKAGE, "<", *_LIBRARIES))]
+    frame, inner = (users or stack)[-1], stack[-1]
+    place = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+    if inner is frame:
+        return place
+    return f"{place} (waits in {inner.filename}:{inner.lineno}, {inner.name})"
+
+
 def _before(error: traceback.TracebackException) -> traceback.TracebackException | None:
     """What an error was raised from, or while handling."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
