@@ -1,5 +1,6 @@
 """Storm's guaranteed processing on Ray: spouts, bolts and tuple trees, in plain Python."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sunshower.config import Config as Config
@@ -21,6 +22,7 @@ from sunshower.topologies.components import Spout as Spout
 from sunshower.topologies.components import SpoutCollector as SpoutCollector
 from sunshower.topologies.components import Tuple as Tuple
 from sunshower.topologies.components import batch as batch
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.logs import LogSpout as LogSpout
 from sunshower.topologies.logs import Polled as Polled
 from sunshower.topologies.logs import Unreadable as Unreadable
@@ -47,6 +49,7 @@ from sunshower.topologies.operators.windows.window_kinds import sessions as sess
 from sunshower.topologies.operators.windows.window_kinds import sliding as sliding
 from sunshower.topologies.operators.windows.window_kinds import tumbling as tumbling
 from sunshower.topologies.outputs import DirectStream as DirectStream
+from sunshower.topologies.previews import set_runner
 from sunshower.topologies.retry import DeadLetter as DeadLetter
 from sunshower.topologies.retry import Retry as Retry
 from sunshower.topologies.sinks import JsonLines as JsonLines
@@ -81,6 +84,15 @@ if TYPE_CHECKING:
     from sunshower.trident import batches as batches
 
 __version__ = "0.1.0"
+
+
+def _run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> str:
+    from sunshower.runtime.inline import run_until
+
+    return run_until(graph, is_enough, within_s)
+
+
+set_runner(_run_until)  # of `stream.show()`
 
 if not TYPE_CHECKING:  # Ray takes a second, NumPy a tenth, and Kafka and Spark need their extras
     __all__, __getattr__ = exports(__name__)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -19,7 +20,7 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sunshower.errors import ConfigError, SunshowerError, user_errors
+from sunshower.errors import ConfigError, SunshowerError, TopologyFailed, user_errors
 
 Error = type[SunshowerError]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -212,18 +213,34 @@ def checked(
         def call(*positional: Any, **named: Any) -> Any:
             try:
                 given = signature.bind(*positional, **named).arguments
-            except TypeError:
-                given = {}  # the call below raises Python's error, which names the function
+            except TypeError:  # the call raises it with the name of the function
+                with _arguments_noted(parameters):
+                    return function(*positional, **named)
             place = where or _name_of_call(function, positional)
             for name, rule in all_rules().items():
                 if rule is not None and name in given:
                     for own, value in _each_value(parameters[name], given[name]):
                         rule.check(f"{place}: {own}", value, error)
-            return function(*positional, **named)
+            try:
+                return function(*positional, **named)
+            except TopologyFailed as failed:  # its message has the lines of the user
+                failed.__context__ = failed.__cause__ or failed.__context__
+                raise failed.with_traceback(None) from None
 
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+@contextmanager
+def _arguments_noted(parameters: Mapping[str, inspect.Parameter]) -> Iterator[None]:
+    """Add the arguments of a function to Python's error for a call that does not fit them."""
+    try:
+        yield
+    except TypeError as error:
+        names = ", ".join(f"{name}=…" for name in parameters if name != "self")
+        error.add_note(f"Its arguments are: {names}")
+        raise
 
 
 def _name_of_call(function: Callable[..., Any], positional: Sequence[Any]) -> str:

@@ -9,14 +9,33 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeAlias
 
+_PACKAGE = __file__.removesuffix("errors.py")
+_LINES_MAX = 15  # of an error in a notebook
+
 
 class SunshowerError(Exception):
     """Root of the tree: catch this to catch every error that sunshower raises."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of all frames: the line of the user's code that has called
+        Sunshower, and the message. At most 15 lines."""
+        where: list[str] = []
+        for frame in traceback.extract_tb(self.__traceback__):
+            if frame.filename.startswith(_PACKAGE):
+                break
+            is_cell = "ipykernel" in frame.filename or frame.filename.startswith("<ipython")
+            place = "the cell" if is_cell else f'File "{frame.filename}"'
+            where = [f"{place}, line {frame.lineno}:", f"    {frame.line}"]
+        lines = [*where, *f"{type(self).__name__}: {self}".splitlines()]
+        if len(lines) > _LINES_MAX:
+            lines[_LINES_MAX // 2 : _LINES_MAX // 2 + len(lines) - _LINES_MAX + 1] = ["…"]
+        return lines
 
 
 class Unavailable(SunshowerError):

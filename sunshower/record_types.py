@@ -321,6 +321,11 @@ class ModelClass(RecordType):
 
     def problem(self) -> str:
         kind = self.kind.__name__
+        if getattr(self.kind, "__pydantic_root_model__", False):
+            return (
+                f"{kind} is a RootModel, whose content is no object with fields: make it a "
+                "BaseModel with a field, or annotate the field that has it with the root's type"
+            )
         if self.kind.model_config.get("extra") == "allow":
             return (
                 f"{kind} allows extra values, and those without a field would be lost on the "

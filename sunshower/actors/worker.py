@@ -60,6 +60,7 @@ from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.profiles import TASK_FILE
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.flight_recorder import Recorder, Running
+from sunshower.runtime.tasks.user_errors import place_in
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
@@ -205,11 +206,8 @@ class Slow(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The innermost line: file, line, function, code."""
-        if not self.stack:
-            return "an unknown place"
-        frame = self.stack[-1]
-        return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+        """The last line of the user: file, line, function, code; and where that waits."""
+        return place_in(self.stack)
 
 
 class SlowCalls:
@@ -268,7 +266,8 @@ def _watch(
         call = recorder().running()
         for_s = 0.0 if call is None else now - max(call.since_s, awake_s)
         if call is not None and for_s >= limit_s:
-            recorder().note_stack("".join(_stack_of(watched).format()))
+            stack = _user_part(_stack_of(watched))
+            recorder().note_stack("".join([*stack.format(), place_in(stack)]))
             os.kill(os.getpid(), signal.SIGKILL)
         if call is not None and slow_calls.is_due(call, for_s):
             report(Slow(call.task, for_s, _user_part(_stack_of(watched))))
@@ -611,10 +610,11 @@ class WorkerActor(WorkerProcessBase):
         names = (task.name for task in self.plan.tasks if task.id == slow.task)
         _LOG.warning(
             "%s has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
-            "and started again. It is in:\n%s",
+            "and started again. It is in %s\n%s",
             next(names, f"task {slow.task}"),  # a rebalance may just have ended it
             slow.for_s,
             self.plan.graph.config.block_max_s,
+            slow.where,
             "".join(slow.stack.format()),
         )
         place = self._worker, self.life

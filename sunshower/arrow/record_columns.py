@@ -53,18 +53,20 @@ class FieldKind:
     def array(self, values: Sequence[Any]) -> pa.Array:
         """Values as a column. Raises Unserialisable for one that is not of this kind."""
         for kind in set(map(type, values)):
-            if kind is NoneType:
-                if not self.optional:
-                    raise Unserialisable(
-                        f"{self.path} is None: annotate it as `… | None`, or fill it"
-                    )
-            elif not issubclass(kind, self.takes) or issubclass(kind, self.refuses):
-                wanted = " or ".join(accepted.__name__ for accepted in self.takes)
-                raise Unserialisable(f"{self.path} is a {kind.__name__}, and {wanted} is declared")
+            self.check_class(kind)
         try:
             return self.encode(values)
         except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
             raise Unserialisable(f"{self.path}: {error}") from error
+
+    def check_class(self, kind: type[Any]) -> None:
+        """Raise Unserialisable for the class of a value that is not of this kind."""
+        if kind is NoneType:
+            if not self.optional:
+                raise Unserialisable(f"{self.path} is None: annotate it as `… | None`, or fill it")
+        elif not issubclass(kind, self.takes) or issubclass(kind, self.refuses):
+            wanted = " or ".join(accepted.__name__ for accepted in self.takes)
+            raise Unserialisable(f"{self.path} is a {kind.__name__}, and {wanted} is declared")
 
     def values(self, array: pa.Array) -> list[Any]:
         """A column as values, None for null. Raises ResultMismatch for nulls in a non-optional
@@ -259,7 +261,7 @@ class NestedRecords(FieldKind):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         present = [value for value in values if value is not None]
-        columns = list(zip(*map(self._row, present), strict=True)) or [()] * len(self.fields)
+        columns = list(zip(*map(self.values_of, present), strict=True)) or [()] * len(self.fields)
         arrays = [kind.array(column) for kind, column in zip(self.fields, columns, strict=True)]
         whole = pa.StructArray.from_arrays(arrays, fields=list(self.type))
         if len(present) == len(values):
@@ -268,7 +270,7 @@ class NestedRecords(FieldKind):
         rows = [None if value is None else next(places) for value in values]
         return whole.take(pa.array(rows, pa.int64()))
 
-    def _row(self, value: Any) -> Sequence[Any]:
+    def values_of(self, value: Any) -> Sequence[Any]:
         """The fields of a record; one from another worker is a list without names."""
         return value if isinstance(value, list | tuple) else self.schema.rows([value])[0]
 
@@ -401,7 +403,8 @@ def records_of(
     # Nullable for Arrow: a non-null field is null where its record is. `FieldKind` checks it.
     type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
     schema = Schema.of(record_type)
-    return NestedRecords(path, type, False, (record_type, list), schema=schema, fields=fields)
+    takes = (schema.instances, list)
+    return NestedRecords(path, type, False, takes, schema=schema, fields=fields)
 
 
 def _readable(annotation: Any) -> str:

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from sunshower.errors import SunshowerError
 from sunshower.json_values import for_json
+from sunshower.runtime.tasks.user_errors import JOINTS
 from sunshower.secret import without_secrets
 from sunshower.texts import describe, json_of, printable
 
@@ -46,8 +47,11 @@ def user_frames(trace: str) -> list[str]:
     they are all in Python's standard library. Of more than 15 lines, those of the last frames of
     the user, and of the last one of a library that they have called."""
     frames: list[tuple[bool, list[str]]] = []  # whether it is of the user, and its lines
-    keeping, is_standard = False, True
+    keeping, is_standard, before = False, True, ""
     for line in trace.splitlines():
+        if line in JOINTS and frames:  # another error came before, and only its message is here
+            frames[-1][1].extend((before, line))
+        before = line
         if frame := _FRAME.match(line):
             file = frame["file"]
             if keeping := not file.startswith(_PACKAGE):

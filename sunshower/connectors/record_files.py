@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from itertools import compress
-from math import inf
+from math import ceil, inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,9 @@ class FollowedFiles(LogSpout[Any]):
         self._numbers: dict[str, int] = {}  # of all files that have one, by path
         self._files: dict[int, _File] = {}  # of this task
         self._turns: deque[_File] = deque()  # those that have more
-        self._listed_s = self._stored_s = self._asked_s = -inf
+        self._broken: dict[_File, SourceError] = {}  # those that cannot be read now
+        self._open = 0  # records that are not settled
+        self._listed_s = self._stored_s = self._asked_s = self._tried_s = -inf
         self._has_listed = False  # all files that were there are known
 
     def close(self) -> None:
@@ -156,6 +158,9 @@ class FollowedFiles(LogSpout[Any]):
         if not limit:
             return None
         lists_again = not (self.ends and self._has_listed)
+        if self._broken and (not self._turns or now - self._tried_s >= _LIST_S):
+            self._turns.extend(self._broken)
+            self._broken, self._tried_s = {}, now
         if lists_again and not self._turns and now - self._listed_s >= _LIST_S:
             self._list()
             self._listed_s = now
@@ -166,14 +171,15 @@ class FollowedFiles(LogSpout[Any]):
                 parts.append(self._turns[0].next(left))
             except StopIteration:
                 self._turns.popleft()
-            except SourceError:
-                if not parts:
-                    raise
-                break  # the next poll raises it
+            except SourceError as error:
+                self._broken[self._turns.popleft()] = error
             else:
                 left -= len(parts[-1][0])
+        if self._broken and not parts:  # no other file has anything
+            raise next(iter(self._broken.values()))
         numbers = np.concatenate([_NO_NUMBERS, *(numbers for numbers, _ in parts)])
         records = [value for _, values in parts for value in values]
+        self._open += len(numbers)
         unreadable: list[Unreadable] = []
         if Misread in {*map(type, records)}:
             bad = np.array([type(value) is Misread for value in records])
@@ -187,12 +193,13 @@ class FollowedFiles(LogSpout[Any]):
         return Polled(numbers, records, unreadable, ended=ended)
 
     def acked(self, numbers: I64) -> None:
+        self._open -= len(numbers)
         files = numbers >> _BITS
         for number in np.unique(files).tolist():
             self._files[number].ack(numbers[files == number] & _POSITION)
 
     def has_read_first(self) -> bool:
-        return self._has_listed and not self._turns
+        return self._has_listed and not self._turns and not self._broken
 
     def partitions_at_end(self) -> Mapping[int, float]:
         return {0: self._asked_s} if self.has_read_first() else {}
@@ -202,8 +209,25 @@ class FollowedFiles(LogSpout[Any]):
         return self._files[number >> _BITS].path, number & _POSITION
 
     def figures(self) -> Mapping[str, float]:
-        """How many files this task has, and of how many the end was not read yet."""
-        return {"files": len(self._files), "files to read": len(self._turns)}
+        """How many files this task has, of how many the end was not read yet, how many cannot be
+        read now; and the lag in records, of which those that are not read are estimated from their
+        bytes: NaN for compressed and Parquet files."""
+        return {
+            "files": len(self._files),
+            "files to read": len(self._turns),
+            "unreadable files": len(self._broken),
+            "lag": self._lag(),
+        }
+
+    def _lag(self) -> float:
+        if not self._has_listed:
+            return nan
+        left = sum(file.unread() for file in (*self._turns, *self._broken))
+        if not left:
+            return float(self._open)
+        size = sum(file.bytes_read for file in self._files.values())
+        records = sum(file.records_read for file in self._files.values())
+        return self._open + ceil(left * records / size) if size else nan
 
     # ---- positions ----------------------------------------------------------------------------
 
@@ -219,8 +243,11 @@ class FollowedFiles(LogSpout[Any]):
                 self._register(path)
             new = []
         for file in self._files.values():
-            if file.has_more():
-                self._turns.append(file)
+            try:
+                if file.has_more():
+                    self._turns.append(file)
+            except SourceError as error:
+                self._broken[file] = error
         self._has_listed = self._has_listed or not new  # task 0 has not given them numbers yet
 
     def _register(self, path: str) -> None:
@@ -266,6 +293,7 @@ class _File:
         self._blocks: Iterator[Block] | None = None
         self._rest: Block | None = None  # of the block that was read last
         self._size = -1  # when it was begun
+        self.bytes_read = self.records_read = 0  # of this life, if it grows
 
     @property
     def _read(self) -> int:
@@ -284,12 +312,19 @@ class _File:
             )
         return size != self._size
 
+    def unread(self) -> float:
+        """How many bytes are left to read; NaN if its positions are not bytes."""
+        if not self._grows:
+            return nan
+        return max((_size(self.path) or 0) - self._read, 0)
+
     def next(self, most: int) -> tuple[I64, list[Any]]:
         """Up to so many of the next records, with their numbers. Raises StopIteration at the end,
         and SourceError for a file that cannot be read, again at each call."""
         if self._blocks is None:
             if (size := _size(self.path)) is None:  # the way out that an error names
                 raise StopIteration
+            self.has_more()
             self._size = size
             self._blocks = self._readers.blocks(self.path, self._read, whole=self._whole)
             self._progress = self._progress or Progress(self._read)
@@ -303,8 +338,12 @@ class _File:
             raise
         self._rest = Block(firsts[most:], end, values[most:]) if len(values) > most else None
         positions = np.array(firsts[:most], np.int64)
+        before = self._progress.emitted
         self._progress.emit(positions)
         self._progress.reached(self._rest.firsts[0] if self._rest else end)
+        if self._grows:
+            self.bytes_read += self._progress.emitted - before
+            self.records_read += len(positions)
         return (self._number << _BITS) + positions, values[:most]
 
     def ack(self, positions: I64) -> None:

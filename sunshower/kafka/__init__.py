@@ -24,6 +24,7 @@ from sunshower.kafka.exactly_once.offsets_with_results import ResultsBolt as Res
 from sunshower.kafka.formats import Avro as Avro
 from sunshower.kafka.formats import Bytes as Bytes
 from sunshower.kafka.formats import Json as Json
+from sunshower.kafka.formats import JsonSchema as JsonSchema
 from sunshower.kafka.formats import MessagePack as MessagePack
 from sunshower.kafka.formats import Protobuf as Protobuf
 from sunshower.kafka.formats import Text as Text

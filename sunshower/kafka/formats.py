@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from decimal import Context, Decimal
 from operator import attrgetter
-from typing import Any
+from types import NoneType
+from typing import Any, ClassVar
 from uuid import UUID
 
 import msgpack
 
-from sunshower.arguments import Instance, Values, check_all
+from sunshower.arguments import FLAG, Instance, Values, check_all
 from sunshower.errors import (
     ConfigError,
     KafkaUnreachable,
@@ -24,15 +25,36 @@ from sunshower.errors import (
     UnreadableRecord,
 )
 from sunshower.field_types import record_fields
-from sunshower.record_reader import json_reader, messagepack_reader, read_json, records_reader
-from sunshower.secret import protected, revealed, without_secrets
-from sunshower.texts import describe, message_of
+from sunshower.json_values import json_text
+from sunshower.kafka.producing.record_writers import (
+    Encode,
+    SchemaIds,
+    avro_encoder,
+    is_repeated,
+    json_encoder,
+    missing,
+    protobuf_encoder,
+    record_type_of_input,
+    registry_client,
+)
+from sunshower.record_reader import (
+    json_reader,
+    message_fields,
+    messagepack_reader,
+    read_json,
+    records_reader,
+)
+from sunshower.records import Schema
+from sunshower.secret import protected, without_secrets
+from sunshower.texts import describe, did_you_mean, message_of, utf8
+from sunshower.topologies.record_parts import RecordParts
 
 Decode = Callable[[bytes], Any]
 
 _CLIENT = Instance((Mapping,), 'the settings of its client: {"url": "http://…"}', is_secret=True)
 
-_REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
+_SCHEMA = Instance((str, Mapping, NoneType), "a schema, as a text in JSON or a dictionary")
+_SUBJECT = Instance((str, NoneType), "the name of a subject", False)
 # Of MessagePack: 0xd7, or 0xc7 … 0xc9 and a length of 8 or 12; then the type -1. Without it a
 # timestamp has whole seconds.
 _TIMESTAMP = re.compile(rb"(?:\xd7|\xc7[\x08\x0c]|\xc8\0[\x08\x0c]|\xc9\0\0\0[\x08\x0c])\xff")
@@ -51,6 +73,20 @@ class Format:
         A decoder may raise any exception for invalid bytes. It is not called for a message without
         that part (a tombstone).
         """
+
+    def check_input(self, schema: Schema) -> None:
+        """Check that it can write the records of a stream. Raises RecordMismatch for others, and
+        ConfigError for a format that only reads."""
+        name = type(self).__name__
+        raise ConfigError(
+            f"{name} reads messages; to write them give value=Json(), Avro(registry), "
+            "JsonSchema(registry) or Protobuf(message), or a function that returns bytes"
+        )
+
+    def encoder(self, topic: str, part: str, schema: Schema) -> Encode:
+        """The function that writes the records of a stream as the `part` of a topic's messages.
+        Raises ConfigError, and KafkaUnreachable while a registry does not answer."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -109,6 +145,16 @@ class Json(Format):
     def decoder(self, topic: str, part: str) -> Decode:
         return read_json if self.record_type is None else json_reader(self.record_type)
 
+    def check_input(self, schema: Schema) -> None:
+        if self.record_type is not None:
+            record_type_of_input("Json", self.record_type, schema)
+
+    def encoder(self, topic: str, part: str, schema: Schema) -> Encode:
+        parts = RecordParts("Json")
+        parts.check(schema, [None])
+        fields_of = parts.getter(None)
+        return lambda record: utf8(json_text(fields_of(record)))
+
 
 @dataclass(frozen=True)
 class MessagePack(Format):
@@ -146,40 +192,67 @@ def _has_nanoseconds(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Avro(Format):
-    """Avro in the framing of Confluent's schema registry: `registry` configures its client, such
-    as {"url": "http://localhost:8081"}. Each message contains its schema id. A message whose schema
-    the registry does not have is one that cannot be read. With any other answer, such as 401, 404
-    of a proxy or a page in HTML, decoding raises KafkaUnreachable, and the task waits."""
+class _Registered(Format):
+    """What the formats of a schema registry have in common: its settings, and how they write."""
 
     registry: Mapping[str, Any] = field(default_factory=dict)
     record_type: type[Any] | None = None
+    schema: str | Mapping[str, Any] | None = None
+    subject: str | None = None
+    register: bool = True
 
     def __post_init__(self) -> None:
+        name = type(self).__name__
         check_record_type(self)
-        _CLIENT.check("Avro: registry", self.registry)
+        _CLIENT.check(f"{name}: registry", self.registry)
+        _SCHEMA.check(f"{name}: schema", self.schema)
+        _SUBJECT.check(f"{name}: subject", self.subject)
+        FLAG.check(f"{name}: register", self.register)
         object.__setattr__(self, "registry", protected(self.registry))
+
+    def check_input(self, schema: Schema) -> None:
+        kind = record_type_of_input(type(self).__name__, self.record_type, schema)
+        self._check_schema(kind)
+
+    def encoder(self, topic: str, part: str, schema: Schema) -> Encode:
+        name = type(self).__name__
+        ids = SchemaIds(name, self.registry, self.subject, register=self.register)
+        return self._write(ids, schema.type, self.schema, topic, part)
+
+    def _check_schema(self, kind: type[Any]) -> None:
+        """Raise RecordMismatch for a record type that has no schema."""
+        raise NotImplementedError
+
+    _write: ClassVar[Callable[..., Encode]]
+
+
+@dataclass(frozen=True)
+class Avro(_Registered):
+    """Avro in the framing of Confluent's schema registry: `registry` configures its client, such
+    as {"url": "http://localhost:8081"}. Each message contains its schema id. A message whose schema
+    the registry does not have is one that cannot be read. With any other answer, such as 401, 404
+    of a proxy or a page in HTML, decoding raises KafkaUnreachable, and the task waits.
+
+    A bolt writes records with the schema of their type, or with `schema`, a text in JSON or a
+    dictionary. It is registered under `subject`, by default `<topic>-value`; with `register=False`
+    it must be there already."""
+
+    _write = staticmethod(avro_encoder)
+
+    def _check_schema(self, kind: type[Any]) -> None:
+        from sunshower.arrow.message_schemas import avro_schema, kind_of_records
+
+        avro_schema(kind_of_records(kind), {})
 
     def decoder(self, topic: str, part: str) -> Decode:
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
 
         except ImportError as error:
-            raise ConfigError(
-                f"Avro needs {error.name}, which is not installed: "
-                "pip install 'confluent-kafka[avro,schemaregistry]'"
-            ) from error
+            raise missing("Avro", error) from error
         url = self.registry.get("url")
-        try:
-            client = SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)})
-        except Exception as error:
-            raise ConfigError(
-                f"Avro: registry: invalid settings of the registry at {url} "
-                f"({without_secrets(message_of(error))})"
-            ) from None
-        registry = _Registry(client)
+        registry = _Registry(registry_client(self.registry, "Avro"))
         read = exact(AvroDeserializer)(registry)
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
@@ -197,6 +270,30 @@ class Avro(Format):
                 ) from error
 
         return decoder_of_records(decode, self.record_type)
+
+
+@dataclass(frozen=True)
+class JsonSchema(_Registered):
+    """JSON behind the id of its JSON Schema, in the framing of Confluent's schema registry. It is
+    read as by `Json`, and the registry is not asked. A bolt writes it as `Avro` does. A message
+    without this frame cannot be read."""
+
+    _write = staticmethod(json_encoder)
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        read = read_json if self.record_type is None else json_reader(self.record_type)
+
+        def decode(data: bytes) -> Any:
+            if len(data) <= _ID_BYTES or data[0] != 0:
+                raise ValueError("it does not begin with a zero and the id of a schema")
+            return read(data[_ID_BYTES:])
+
+        return decode
+
+    def _check_schema(self, kind: type[Any]) -> None:
+        from sunshower.arrow.message_schemas import json_schema, kind_of_records
+
+        json_schema(kind_of_records(kind))
 
 
 class _Registry:
@@ -410,11 +507,17 @@ class Protobuf(Format):
     `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it,
     which is not asked. `framed={7, 12}` reads messages with these ids only. Raises ConfigError for
     anything but a generated class.
+
+    A bolt writes records as messages, by field name; with a `registry`, framed with the id of their
+    schema, which `subject` and `register` give as for Avro.
     """
 
     message: type[Any]
     record_type: type[Any] | None = None
     framed: bool | Collection[int] = False
+    registry: Mapping[str, Any] | None = None
+    subject: str | None = None
+    register: bool = True
 
     def __post_init__(self) -> None:
         is_generated = isinstance(self.message, type) and hasattr(self.message, "DESCRIPTOR")
@@ -425,6 +528,12 @@ class Protobuf(Format):
                 "Protobuf(sale_pb2.Sale, Sale)"
             )
         check_record_type(self)
+        _SUBJECT.check("Protobuf: subject", self.subject)
+        FLAG.check("Protobuf: register", self.register)
+        if self.registry is not None:
+            _CLIENT.check("Protobuf: registry", self.registry)
+            object.__setattr__(self, "registry", protected(self.registry))
+            object.__setattr__(self, "framed", self.framed or True)
         if isinstance(self.framed, bool):
             return
         _IDS.check("Protobuf: framed", self.framed or None)
@@ -443,6 +552,26 @@ class Protobuf(Format):
             return convert(parse(_payload(data, path, ids)))
 
         return decoder_of_records(decode, self.record_type)
+
+    def check_input(self, schema: Schema) -> None:
+        record_type_of_input("Protobuf", self.record_type, schema)
+        known, name = self.message.DESCRIPTOR.fields_by_name, self.message.DESCRIPTOR.full_name
+        if unknown := [field for field in message_fields(schema.type) if field not in known]:
+            raise RecordMismatch(
+                f"Protobuf: {name} has no field {unknown[0]!r} of {schema.type.__name__}"
+                f"{did_you_mean(unknown[0], known)}"
+            )
+        if self.framed and self.registry is None:
+            raise ConfigError(
+                "Protobuf: framed messages are written with the id that a registry gives: give "
+                'registry={"url": "http://…"}, or leave out framed='
+            )
+
+    def encoder(self, topic: str, part: str, schema: Schema) -> Encode:
+        ids = None
+        if self.registry is not None:
+            ids = SchemaIds("Protobuf", self.registry, self.subject, register=self.register)
+        return protobuf_encoder(ids, self.message, schema.type, topic, part)
 
 
 def _converter(descriptor: Any, known: dict[str, _Convert]) -> _Convert:
@@ -496,19 +625,12 @@ def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
             key: of_value(value_of_key) for key, value_of_key in get(message).items()
         }
     convert = None if kind is None else _converter(kind, known)
-    if _is_repeated(field):
+    if is_repeated(field):
         return lambda message: [*(map(convert, get(message)) if convert else get(message))]
     if not field.has_presence:
         return get
     has, convert = GetMessageClass(field.containing_type).HasField, convert or _same
     return lambda message: convert(get(message)) if has(message, name) else None
-
-
-def _is_repeated(field: Any) -> bool:
-    """Whether a field is a list. Protobuf has the property since 6.31; 7 has no labels."""
-    if hasattr(field, "is_repeated"):
-        return bool(field.is_repeated)
-    return bool(field.label == field.LABEL_REPEATED)
 
 
 def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:

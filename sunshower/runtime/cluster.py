@@ -73,6 +73,10 @@ class Run(ABC):
             raise TopologyFailed(error)
         return snapshot
 
+    def _repr_html_(self) -> str:
+        """The counters, in a notebook."""
+        return self.snapshot()._repr_html_()
+
     def finished(self) -> bool:
         """Whether the spouts are exhausted and everything is processed.
 

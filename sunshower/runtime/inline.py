@@ -7,7 +7,7 @@ its tasks are supervised as on Ray, by the algorithms of the master.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,10 +40,13 @@ from sunshower.runtime.queries import worker_of_requests
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
+from sunshower.topologies.notebooks import html_table
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 _WAIT_S = 0.1  # the longest wait of an InlineTopology without a look at its clock
+_RESULTS_MAX = 10  # in a notebook
+_SLICE_S = 0.02  # of work, before a preview looks whether it has enough
 _STATS_S = 0.25  # how often an InlineTopology reads its statistics, as a worker on Ray sends them
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
 _STOPPED_S = 1.0  # a slice that takes this long held up everything: deadlines must not count it
@@ -57,6 +60,17 @@ class Finished:
     results: Mapping[str, list[Any]]  # component id → result() of each task
     answers: Mapping[str, list[list[Any]]] = field(default_factory=dict)  # of `requests`, in order
     traces: Traces = NO_TRACES
+
+    def _repr_html_(self) -> str:
+        """The counters, and the first results, in a notebook."""
+        results = [
+            (component, index, result)
+            for component, of_tasks in self.results.items()
+            for index, result in enumerate(of_tasks)
+            if result is not None
+        ]
+        shown = html_table(("component", "task", "result"), results[:_RESULTS_MAX], "results")
+        return self.snapshot._repr_html_() + (shown if results else "")
 
 
 @checked(TopologyError, steps_max=COUNT.or_else("none", None))
@@ -206,6 +220,24 @@ class InlineTopology:
             self._wakes.get(timeout=max(seconds, 0.0))
             while True:
                 self._wakes.get_nowait()
+
+
+def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> str:
+    """Run a graph until `is_enough`, for `within_s` seconds at most. Returns why there is no more:
+    it is finished, or what the topology waits for. Raises TopologyFailed."""
+    clock = SystemClock()
+    end_s = clock.now() + within_s
+    with interruptible(), InlineTopology(graph, clock=clock) as topology:
+        while not is_enough() and clock.now() < end_s:
+            topology.work(_SLICE_S)
+            snapshot = topology.snapshot()
+            if snapshot.state == State.FINISHED:
+                return "and there are no more"
+        waiting = topology.snapshot().waiting()
+    for task in waiting:
+        assert task.health.wait is not None
+        return f"because {task.component!r} waits: {task.health.wait.error.line}"
+    return f"and no more within {within_s:g} s"
 
 
 def _modules_of(graph: Graph) -> AbstractContextManager[None]:

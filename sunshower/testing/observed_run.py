@@ -31,6 +31,8 @@ from sunshower.runtime.inline import Finished, run_inline
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.simulation.cluster import SimCluster
 from sunshower.testing.prepared_graph import Feeder, PreparedGraph, check_component, prepare_graph
+from sunshower.topologies.graph import is_internal
+from sunshower.topologies.notebooks import Sample
 from sunshower.topologies.topology import Topology
 
 
@@ -44,6 +46,16 @@ class ObservedRun:
     def snapshot(self) -> Snapshot:
         """All counters, with those of the bolts that capture streams."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The counters, and the first records of each stream, in a notebook."""
+        parts = [self.snapshot._repr_html_()]
+        for (component, stream), bolt in self._prepared.streams.items():
+            if not is_internal(component) and not is_internal(stream):
+                schema = self._prepared.declared.components[component].streams[stream].schema
+                note = f"stream {stream!r} of {component!r}: {len(bolt.records)} records"
+                parts.append(Sample(bolt.records[:_SHOWN], schema, note)._repr_html_())
+        return "".join(parts)
 
     def results(self, component: str) -> list[Any]:
         """`result()` of each task of a component."""

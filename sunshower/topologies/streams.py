@@ -180,6 +180,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
                 f"{self}: declare a grouping, as in .shuffle().bolt(…) or .fields(…).bolt(…)"
             )
 
+    @property
+    def program(self) -> Declarations:
+        return self.topology
+
+    def leave(self, id: str) -> Self:
+        return self
+
     def _check_streams(self, streams: Sequence[Any], where: str) -> None:
         for stream in streams:
             if not isinstance(stream, Stream):
@@ -250,7 +257,8 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         return level in (Level.TABLES, Level.BATCH) and self.id == DEFAULT
 
     def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+        where = f"{self}, {word}" if word else str(self)
+        return where + ("" if code is None else f"({code_name(code)})")
 
     @property
     def spec(self) -> StreamSpec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import NoneType
@@ -25,7 +26,16 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
+from sunshower.topologies.describe import as_text
+from sunshower.topologies.graph import (
+    Component,
+    Graph,
+    Level,
+    StreamSpec,
+    Subscription,
+    own_copy,
+    upstream,
+)
 from sunshower.topologies.groupings import (
     All,
     Custom,
@@ -35,6 +45,7 @@ from sunshower.topologies.groupings import (
     PartialKey,
     describe,
 )
+from sunshower.topologies.notebooks import graph_html
 from sunshower.topologies.operators.joins.keyed_tables import with_waits
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -54,6 +65,7 @@ from sunshower.topologies.outputs import (
     check_id,
     output_streams,
 )
+from sunshower.topologies.previews import without_letters
 from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.rescaling import check_bounds
@@ -77,6 +89,12 @@ class Extension(Protocol):
     def __init__(self, topology: Topology) -> None: ...
     def finish(self) -> None:
         """Add the remaining components. Called once, by `Topology.graph`."""
+
+    def reopen(self) -> None:
+        """Allow declarations again, and another `finish`."""
+
+    def reduce_to(self, components: Collection[str]) -> None:
+        """Leave out what none of these depends on."""
 
 
 G = TypeVar("G", bound=Extension)
@@ -114,6 +132,7 @@ class Topology:
         self._components: dict[str, Component] = {}
         self._extensions: dict[type[Extension], Extension] = {}
         self._finished: set[type[Extension]] = set()
+        self._declared: dict[str, Component] | None = None  # before extensions added the rest
 
     def extension(self, kind: type[G]) -> G:
         """Return the extension of this type, created on the first call."""
@@ -368,18 +387,15 @@ class Topology:
         Raises TopologyError if no spout feeds some bolt, no bolt reads the dead letters, or what
         has `between` cannot scale.
         """
+        if self._declared is None:
+            self._declared = dict(self._components)
         for kind, extension in self._extensions.items():
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
         components = with_waits(self._components, self.id)
         components = with_watermarks(components, self.id, tracked=self.config.tracked)
-        reads = [read for component in components.values() for read in component.inputs]
-        for id, component in components.items():
-            if isinstance(component.implementation, RecordStage):
-                component.implementation.subscribed = frozenset(
-                    read.stream for read in reads if read.source == id
-                )
+        _note_readers(components)
         compiled = {component.id: _compiled(component) for component in components.values()}
         graph = Graph(self.id, compiled, self.config, self._modules)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
@@ -402,6 +418,49 @@ class Topology:
                     'retry=Retry(dead_letters="dead.jsonl")'
                 )
         return graph
+
+    def reopen(self) -> None:
+        """Allow further declarations, also after `graph`."""
+        if self._declared is not None:
+            self._components, self._declared = dict(self._declared), None
+        self._finished.clear()
+        for extension in self._extensions.values():
+            extension.reopen()
+
+    def reduced_to(self, id: str) -> Graph:
+        """The graph of one bolt and of what its records are made by. Nothing else can be declared
+        or built afterwards."""
+        ids = {id, *upstream(self._components, self._components[id].inputs)}
+        for extension in self._extensions.values():
+            extension.reduce_to(ids)
+        reads_letters = any(
+            read.stream == DEAD_LETTERS for name in ids for read in self._components[name].inputs
+        )
+        self._components = {
+            name: component if reads_letters else without_letters(component)
+            for name, component in self._components.items()
+            if name in ids
+        }
+        _note_readers(self._components)
+        for component in self._components.values():
+            if isinstance(component.implementation, RecordStage):
+                component.implementation.drop_unread()
+        return self.graph()
+
+    def _repr_html_(self) -> str:
+        """The graph, in a notebook."""
+        return graph_html(self._so_far())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(as_text(self._so_far(), internals=False))
+
+    def _so_far(self) -> Graph:
+        """The graph of what is declared, also if it is not complete. What `graph` adds would end
+        the declarations, so a copy gets it."""
+        copied: Topology = own_copy(self, f"topology {self.id!r}")
+        with suppress(TopologyError):
+            return copied.graph()
+        return Graph(self.id, self._components, self.config)
 
     def check_new(
         self, id: str, parallelism: int, where: str, resources: Resources = NOTHING
@@ -456,6 +515,16 @@ class Topology:
             )
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _note_readers(components: Mapping[str, Component]) -> None:
+    """Tell each stage which of its streams are read."""
+    reads = [read for component in components.values() for read in component.inputs]
+    for id, component in components.items():
+        if isinstance(component.implementation, RecordStage):
+            component.implementation.subscribed = frozenset(
+                read.stream for read in reads if read.source == id
+            )
 
 
 def _check_event_time(event_time: Any, streams: Iterable[StreamSpec], where: str) -> None:

@@ -13,10 +13,12 @@ from decimal import Decimal
 from io import BytesIO, StringIO
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -496,10 +498,48 @@ def test_a_file_that_cannot_be_read_is_passed_over_when_it_was_removed(tmp_path:
     (tmp_path / "b.csv").write_text("a,b\n1,x\n")
     spout = FollowedFiles(tmp_path / "*.csv", type=Pair, positions=InMemory())
     spout.open(Context("files", "in", 0, 0, 1, clock=ManualClock()))
-    for _ in range(2):
-        with pytest.raises(SourceError, match="no column 'b'"):
-            spout.poll(10)
-    (tmp_path / "a.csv").unlink()
     polled = spout.poll(10)
     assert polled is not None
     assert polled.records == [("1", "x")]
+    for _ in range(2):
+        with pytest.raises(SourceError, match="no column 'b'"):
+            spout.poll(10)
+    assert not spout.has_read_first()
+    (tmp_path / "a.csv").unlink()
+    assert spout.poll(10) is not None
+    assert spout.has_read_first()
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=4), st.data())
+def test_files_that_cannot_be_read_do_not_hold_up_others_and_the_lag_is_that_of_all(
+    contents: list[list[int]], data: st.DataObject
+) -> None:
+    broken = data.draw(st.sets(st.sampled_from(range(len(contents)))))
+    with TemporaryDirectory() as folder:
+        for number, numbers in enumerate(contents):
+            head = "a,c\n" if number in broken else "a,b\n"
+            rows = "".join(f"{n},{number}\n" for n in numbers)
+            (Path(folder) / f"{number}.csv").write_text(head + rows)
+        spout = FollowedFiles(Path(folder) / "*.csv", type=Pair, positions=InMemory())
+        clock = ManualClock()
+        spout.open(Context("files", "in", 0, 0, 1, clock=clock))
+        records: list[Any] = []
+        numbers_read: list[Any] = []
+        good = [number for number in range(len(contents)) if number not in broken]
+        total = sum(len(contents[number]) for number in good)
+        with suppress(SourceError):
+            while True:
+                polled = spout.poll(data.draw(st.integers(1, 4)))
+                assert polled is not None
+                records += polled.records
+                numbers_read.append(polled.numbers)
+                if not broken and spout.has_read_first():
+                    break
+                if not len(polled.numbers) and not broken:
+                    clock.sleep(1.0)
+        assert sorted(records) == sorted((str(n), str(i)) for i in good for n in contents[i])
+        assert spout.figures()["unreadable files"] == len(broken)
+        if not broken:
+            assert spout.figures()["lag"] == total
+            spout.acked(np.concatenate(numbers_read))
+            assert spout.figures()["lag"] == 0

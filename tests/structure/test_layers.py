@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulation": {"topologies", "runtime"},
     "experiments": {"topologies", "runtime"},
     # level 5: extensions
-    "kafka": {"topologies", "trident", "state"},
+    "kafka": {"topologies", "trident", "state", "arrow"},
     "spark_integration": {"topologies", "trident", "state", "arrow"},
     "connectors": {"topologies", "trident", "state", "arrow"},
     "dev": set(),

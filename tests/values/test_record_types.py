@@ -411,10 +411,19 @@ class Empty(msgspec.Struct):
     pass
 
 
+class Tags(pydantic.RootModel[list[str]]): ...
+
+
+class Tagged(NamedTuple):
+    tags: Tags
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         (Extra, "allows extra values"),
+        (Tags, "is a RootModel"),
+        (Tagged, "Tagged.tags: Tags is a RootModel"),
         (Private, "private attribute '_secret'.* make it a field"),
         (Array, "is array_like"),
         (Sparse, r"the key 'number'.* `number: … \| None`"),

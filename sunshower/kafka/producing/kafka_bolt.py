@@ -18,6 +18,7 @@ from sunshower.errors import (
     user_errors,
 )
 from sunshower.kafka.exactly_once.deduplicate import KeyCache
+from sunshower.kafka.formats import Format
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.producer import (
     TOO_LARGE,
@@ -55,7 +56,7 @@ class SendingBolt(Stateless, Bolt[Any, None]):
         settings: Settings,
         topic: str | Callable[[Any], str],
         *,
-        value: Part | None = None,
+        value: Part | Format | None = None,
         key: Part | None = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
@@ -80,8 +81,9 @@ class KafkaBolt(SendingBolt):
     once.
 
     `value` and `key` are a field's name, or a function of the record; without `value` the whole
-    record is sent as a JSON object. `headers` are pairs, or a function of the record; `partition`
-    is a function. `settings` are passed to librdkafka; by default the producer is idempotent.
+    record is sent as a JSON object, and with a format, such as `Avro(registry)`, in that format.
+    `headers` are pairs, or a function of the record; `partition` is a function. `settings` are
+    passed to librdkafka; by default the producer is idempotent.
 
     A record is acked when all in-sync replicas have its message. A message that is refused fails
     its tuple with the cause; one that is not delivered within `message.timeout.ms` (5 minutes), or
@@ -115,6 +117,7 @@ class KafkaBolt(SendingBolt):
         self._producer = Producer(self.settings, self._clock)
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
+        self._composer.prepare()
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send the record; a later `flush` or `tick` settles it. Raises KafkaUnreachable."""
@@ -372,6 +375,7 @@ class TransactionalKafkaBolt(SendingBolt):
         self._alone = False  # each message is sent in a request of its own
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
+        self._composer.prepare()
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Add the record to the batch. Raises KafkaUnreachable if no producer can be created."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 from sunshower.arguments import NONE, PART, AnyOf, Each, Instance
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, RecordMismatch
 from sunshower.json_values import json_text
 from sunshower.kafka.consuming.consumer import Connection, weakly
+from sunshower.kafka.formats import Format
 from sunshower.kafka.partitions.broker_metadata import SETTINGS, KafkaDirectory, as_ours, new_client
+from sunshower.kafka.producing.record_writers import Encode
 from sunshower.records import Schema
 from sunshower.secret import protected
 from sunshower.texts import utf8
@@ -56,7 +58,7 @@ Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
 class MessageParts(TypedDict, total=False):
     """How the bolts make a message from a record; see Composer."""
 
-    value: Part | None
+    value: Part | Format | None
     key: Part | None
     headers: Headers | Callable[[Any], Headers] | None
     partition: Callable[[Any], int] | None
@@ -64,6 +66,7 @@ class MessageParts(TypedDict, total=False):
 
 _TOPIC = replace(PART, instead="a name, or a function of the record")
 _PART = AnyOf((PART, NONE))
+_VALUE = AnyOf((PART, NONE, Instance((Format,), "a format, such as Avro(registry)")))
 _PAIRS = Each(Instance((tuple,), "a pair"), 'pairs, as in [("source", b"shop")]')
 _HEADERS = AnyOf((_PAIRS, Instance((Mapping, Callable, NoneType), "a function of the record")))
 _PARTITION = Instance((Callable, NoneType), "a function of the record")
@@ -83,47 +86,76 @@ class Composer:
     r"""Makes messages of records.
 
     `value` and `key` are a field's name, or a function of the record; without a `value` the whole
-    record is sent as a JSON object. bytes are sent unchanged, text as UTF-8, None as null (a
-    tombstone in a compacted topic), anything else as JSON, with dates, decimals, UUIDs and Enums as
-    docs/TOPOLOGIES.md says. `topic`, `headers` and `partition` may be functions of the record, too.
-    In texts a lone surrogate, which UTF-8 cannot encode, becomes its escape, such as \udc80: in
-    JSON this is the same value.
+    record is sent as a JSON object, and with a format, such as Avro, in that format. Otherwise
+    bytes are sent unchanged, text as UTF-8, None as null (a tombstone in a compacted topic),
+    anything else as JSON, with dates, decimals, UUIDs and Enums as docs/TOPOLOGIES.md says.
+    `topic`, `headers` and `partition` may be functions of the record, too. In texts a lone
+    surrogate, which UTF-8 cannot encode, becomes its escape, such as \udc80: in JSON this is the
+    same value.
     """
 
     def __init__(
         self,
         where: str,
         topic: str | Callable[[Any], str],
-        value: Part | None = None,
+        value: Part | Format | None = None,
         key: Part | None = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
         """`where`: the bolt, for messages."""
         _TOPIC.check("topic", topic)
-        for name, part in (("value", value), ("key", key)):
-            _PART.check(name, part)
+        _VALUE.check("value", value)
+        _PART.check("key", key)
         _HEADERS.check("headers", headers)
         _PARTITION.check("partition", partition)
-        self.parts = RecordParts(where)
-        self._topic = topic
+        self.where, self.parts = where, RecordParts(where)
+        self._topic, self._format = topic, None
+        if isinstance(value, Format):
+            self._format, value = value, None
         self._value, self._key = value, key
+        self._schema: Schema | None = None  # of the records that the format writes
+        self._encoders: dict[str, Encode] = {}  # by topic
         self._headers = headers if callable(headers) else _listed(headers)
         self._partition = partition
 
     def check(self, schema: Schema) -> None:
-        """Check that records have the fields. Raises UnknownField, RecordMismatch."""
+        """Check that records have the fields. Raises UnknownField, RecordMismatch; and ConfigError
+        for a format that cannot write them."""
+        if self._format is not None:
+            self._format.check_input(schema)
+            if self._schema not in (None, schema):
+                raise RecordMismatch(
+                    f"{self.where}: its inputs are of different types, and the format has one "
+                    "schema: add a sink, or merge the streams"
+                )
+            self._schema = schema
         self.parts.check(schema, [self._value, *([] if self._key is None else [self._key])])
 
     def compose(self, record: Any) -> Message:
         """The message of a record. Raises what the functions raise, and TypeError or ValueError
         for a value that JSON cannot represent."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(record)
-        value = self._get_value(record)
+        encode = None if self._format is None else self.encoder(topic)
+        value = self._get_value(record) if encode is None else encode(record)
         headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
         partition = -1 if self._partition is None else self._partition(record)
         key = None if self._get_key is None else as_bytes(self._get_key(record))
         return Message(topic, as_bytes(value), key, headers, partition)
+
+    def prepare(self) -> None:
+        """Ask a registry for the id of the schema. Raises ConfigError for a schema that it refuses,
+        KafkaUnreachable while it does not answer."""
+        if self._format is not None and isinstance(self._topic, str):
+            self.encoder(self._topic)
+
+    def encoder(self, topic: str) -> Encode:
+        """The function that writes the records for a topic by the format. Raises as `prepare`."""
+        if topic not in self._encoders:
+            assert self._format is not None
+            assert self._schema is not None, "an input was checked"
+            self._encoders[topic] = self._format.encoder(topic, "value", self._schema)
+        return self._encoders[topic]
 
     @cached_property  # prepared for the first message: all inputs have been checked by then
     def _get_value(self) -> Callable[[Any], Any]:

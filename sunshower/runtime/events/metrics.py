@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sunshower.failures import FailureGroup, GroupKey
 from sunshower.runtime.events.health import WELL, Health, TaskError
 from sunshower.runtime.events.progress import LoadHistory, TopologyProgress
+from sunshower.topologies.graph import is_internal
+from sunshower.topologies.notebooks import html_table
 from sunshower.topologies.operators.windows.event_times import all_late
 
 K = TypeVar("K")
@@ -407,6 +409,9 @@ class ScalingView:
     why: str  # why it is wanted, or why it does not change
 
 
+_SHOWN_COUNTS = ("emitted", "executed", "acked", "failed", "dead", "pending")  # in a notebook
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A running topology at one moment, as the terminal, web page, tests and checks read it."""
@@ -428,6 +433,17 @@ class Snapshot:
     scaling: tuple[ScalingView, ...] = ()
     progress: TopologyProgress | None = None  # only in an overview, as is `history`
     history: LoadHistory | None = None
+
+    def _repr_html_(self) -> str:
+        """The counters of each component, in a notebook."""
+        rows = [
+            (id, len(tasks), *(getattr(self.component(id), name) for name in _SHOWN_COUNTS))
+            for id, tasks in self._by_component.items()
+            if not is_internal(id)
+        ]
+        return html_table(
+            ("component", "tasks", *_SHOWN_COUNTS), rows, f"topology {self.topology}: {self.state}"
+        )
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

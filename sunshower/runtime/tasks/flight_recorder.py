@@ -78,8 +78,10 @@ class CrashReport:
         task = next(task for task in plan.tasks if task.id == self.task)
         cause, reason = Cause.ACTOR_DIED, "its process died while executing it"
         if self.stack:
-            limit_s = plan.graph.config.block_max_s
+            limit_s, place = plan.graph.config.block_max_s, self.stack.rpartition("\n")[2]
             cause, reason = Cause.BLOCKED, f"it did not return within {limit_s:g} s"
+            if place.strip() == place:  # the line of the user is the last one
+                reason += f": {place}"
         elif self.silent_s:
             cause, reason = (
                 Cause.BLOCKED,

@@ -8,7 +8,7 @@ import dis
 import linecache
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,8 @@ _PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
 _RECORD_BYTES = 200  # of a record in an error
 _FIELDS_MAX = 3  # more are not named
-_FRAMES_MAX = 3  # of the user in a traceback: about ten lines
+_FRAMES_MAX = 3  # of the user in a traceback
+JOINTS = ("and, raised from it:", "and, while it was handled:")  # between two errors
 _TITLE = "Traceback (most recent call last):\n"
 # Python's own errors of a wrong value or name. An outage of a dependency has its library's types.
 _OF_CODE = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
@@ -69,26 +70,68 @@ def is_of_code(error: BaseException) -> bool:
 
 
 def shown_traceback(formatted: traceback.TracebackException) -> str:
-    """A traceback without the frames of Sunshower, of about 15 lines: of those of libraries that
-    the user has called, the last ones. That of an error with a cause, of a group of errors, or
-    without a frame of the user, is complete."""
-    frames = [
+    """A traceback without the frames of Sunshower, of at most eleven lines and the message: of the
+    frames of libraries that the user has called, the last one. With the first of the errors that
+    have led to it. That of a group of errors, or without a frame of the user, is complete."""
+    if formatted.exceptions or not _users(_frames(formatted)):
+        return "".join(formatted.format())
+    first, error, is_cause = formatted, formatted, False
+    while (earlier := _before(first)) is not None and _users(_frames(earlier)):
+        first, is_cause = earlier, first.__cause__ is not None
+    if first is error:
+        return "".join(_lines(error, _FRAMES_MAX))
+    joint = JOINTS[not is_cause]
+    return "".join([*_lines(first, 1), f"{joint}\n", *[*_lines(error, 1)][1:]])
+
+
+def place_in(stack: Sequence[traceback.FrameSummary]) -> str:
+    """Where a call is: the last line of the user, and, if that waits in a library, its line."""
+    if not stack:
+        return "an unknown place"
+    users = [f for f in stack if not f.filename.startswith((_PACKAGE, "<", *_LIBRARIES))]
+    frame, inner = (users or stack)[-1], stack[-1]
+    place = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+    if inner is frame:
+        return place
+    return f"{place} (waits in {inner.filename}:{inner.lineno}, {inner.name})"
+
+
+def _before(error: traceback.TracebackException) -> traceback.TracebackException | None:
+    """What an error was raised from, or while handling."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _frames(error: traceback.TracebackException) -> list[traceback.FrameSummary]:
+    return [
         frame
-        for frame in formatted.stack
+        for frame in error.stack
         if not frame.filename.startswith((_PACKAGE, "<stage ", "<frozen "))
     ]
-    users = [at for at, frame in enumerate(frames) if not frame.filename.startswith(_LIBRARIES)]
-    if formatted.__cause__ is not None or formatted.exceptions or not users:
-        return "".join(formatted.format())
-    own = [frames[at] for at in users]
-    last, deeper = traceback.StackSummary.from_list, frames[users[-1] + 1 :]
-    shown = [_TITLE, *last(own[-_FRAMES_MAX:]).format()]
+
+
+def _users(frames: Sequence[traceback.FrameSummary]) -> list[int]:
+    """The indexes of the frames of the user."""
+    return [at for at, frame in enumerate(frames) if not frame.filename.startswith(_LIBRARIES)]
+
+
+def _lines(error: traceback.TracebackException, most: int) -> Iterator[str]:
+    """The lines of one error, with the last frames of the user."""
+    frames = _frames(error)
+    users = _users(frames)
+    deeper = frames[users[-1] + 1 :]
+    shown = users[-(most - 1 if deeper and most > 1 else most) :]
+    yield _TITLE
+    yield from _plain(frames[at] for at in shown)
     if deeper:
-        shown += [
-            f"  … {len(deeper)} calls in libraries, the last one:\n",
-            *last(deeper[-1:]).format(),
-        ]
-    return "".join([*shown, *formatted.format_exception_only()])
+        yield f"  … {len(deeper)} calls in libraries, the last one:\n"
+        yield from _plain(deeper[-1:])
+    yield from error.format_exception_only()
+
+
+def _plain(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
+    """Two lines for each frame, without the marks below them."""
+    places = [(f.filename, f.lineno or 0, f.name, f.line) for f in frames]
+    yield from traceback.StackSummary.from_list(places).format()
 
 
 # ---- frames -------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
-from sunshower.arguments import FUNCTION
+from sunshower.arguments import COUNT, FUNCTION, SECONDS, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
+from sunshower.topologies.notebooks import Sample, schema_html
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.columns import (
     ArrowExpression,
@@ -30,6 +31,7 @@ from sunshower.topologies.operators.schemas import (
 )
 from sunshower.topologies.operators.updates import Lineage, TagUpdates
 from sunshower.topologies.outputs import Columns
+from sunshower.topologies.previews import preview
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -56,6 +58,31 @@ class RecordOperators(Generic[R_co]):
     def has_columns(self) -> bool:
         """Whether its records travel as Arrow tables."""
         return False
+
+    @checked(TopologyError, "show", count=COUNT, within_s=SECONDS)
+    def show(self, count: int = 10, *, within_s: float = 10.0) -> Sample:
+        """The first `count` records, at most those that arrive within `within_s` seconds: a table
+        in a notebook, and with `print`. Something need not read the stream.
+
+        Only what the stream depends on runs, in this process: its sources are read from their start
+        and store no position, and states begin empty, in memory. A spout with `next_tuple` is used
+        as in a run. Raises TopologyError for a source that cannot be read beside a run, and
+        TopologyFailed for the first error of a function.
+        """
+        return preview(self, count, within_s, self._where("show"))
+
+    @property
+    def program(self) -> Any:
+        """The topology."""
+        raise NotImplementedError
+
+    def leave(self, id: str) -> Any:
+        """It as an ordinary stream; `id`: of the bolt that this may need."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The fields, in a notebook."""
+        return schema_html(self._where(""), self.schema)
 
     def flat_map(self, function: Any, *, fields: Columns | None = None) -> Any:
         """What `function` yields, or returns in a list, for each record, as a bolt function does.

@@ -8,7 +8,7 @@ org.apache.storm.trident.planner.GraphGrouper.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
@@ -32,7 +32,7 @@ from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.steps import RowFunction, TakeBranch
+from sunshower.topologies.operators.steps import FunctionOperator, RowFunction, TakeBranch
 from sunshower.topologies.operators.totals import Persist, single, totals_operators
 from sunshower.topologies.operators.updates import (
     Lineage,
@@ -167,6 +167,18 @@ class StageBuilder:
         emitted.origins += tuple(several)
         for rows in several:
             rows.readers.append((emitted, number))
+
+
+def drop_unread(stages: Sequence[StageBuilder], read: Iterable[StageRows[Any]]) -> None:
+    """Remove from stages the rows, and the operators that emit them, of which nothing of `read` is
+    made."""
+    used = {rows for needed in read for rows in needed.derivation()}
+    for stage in stages:
+        stage.nodes = [rows for rows in stage.nodes if rows in used]
+        stage.arrivals = [rows for rows in stage.arrivals if rows in used]
+    for rows in used:
+        rows.readers = [(reader, number) for reader, number in rows.readers if reader in used]
+        rows.arrivals = [arrival for arrival in rows.arrivals if arrival in used]
 
 
 class FrozenNodes:
@@ -318,6 +330,22 @@ class RecordStage(StageBuilder):
         """A stream id for what an operator emits: its word, numbered from the second."""
         self._words[word] += 1
         return word if self._words[word] == 1 else f"{word}-{self._words[word]}"
+
+    def drop_unread(self) -> None:
+        """Remove the functions whose rows no `subscribed` stream needs. What has a state may change
+        that of another operator, so it stays."""
+        streams = self.subscribed
+        drop_unread(
+            [self],
+            [
+                rows
+                for rows in self.nodes
+                if rows is self.input
+                or rows.stream in streams - {None}
+                or rows.updates_stream in streams - {None}
+                or not isinstance(rows.operator, FunctionOperator)
+            ],
+        )
 
     def compiled(self) -> OperatorBolt:
         frozen, window = FrozenNodes(self), self.window

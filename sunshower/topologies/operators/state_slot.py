@@ -378,6 +378,10 @@ class StateSlot:
             raise
         self._was_open = True
 
+    def hold_in_memory(self, memories: list[tuple[StateFactory, Any]]) -> None:
+        """Begin empty, and store nothing. `memories`: of each factory, what stands for it."""
+        self.factory = None
+
     @property
     def is_open(self) -> bool:
         """Whether it is open, and may write."""

@@ -8,7 +8,7 @@ Storm: org.apache.storm.trident.planner.GraphGrouper, TridentTopology.build.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
@@ -24,7 +24,12 @@ from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.async_functions import check_call_time
 from sunshower.topologies.operators.port import Operator, Passing
-from sunshower.topologies.operators.stages import FrozenNodes, StageBuilder, StageRows
+from sunshower.topologies.operators.stages import (
+    FrozenNodes,
+    StageBuilder,
+    StageRows,
+    drop_unread,
+)
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.steps import FunctionOperator
 from sunshower.topologies.operators.totals import Persist
@@ -248,6 +253,21 @@ class StreamProgram:
         self.built = True
         for group in self.groups.values():
             assemble(self.topology, group.freeze())
+
+    def reopen(self) -> None:
+        self.built = False
+
+    def reduce_to(self, components: Collection[str]) -> None:
+        """Leave out what no stage of these bolts depends on, and where progress and dead letters
+        are stored."""
+        stages = [stage for group in self.groups.values() for stage in group.stages]
+        leaving = [stage for stage in stages if stage.leaves and stage.name in components]
+        drop_unread(stages, [rows for stage in leaving for rows in stage.nodes])
+        for id, group in [*self.groups.items()]:
+            group.stages = [stage for stage in group.stages if stage.nodes or stage.arrivals]
+            group.store, group.skip = InMemory(), Skip(attempts=1)
+            if not group.stages:
+                del self.groups[id]
 
     def check_open(self, where: str) -> None:
         if self.built:

@@ -544,6 +544,12 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
 
+    @property
+    def program(self) -> Any:
+        return self.stage.group.program.topology
+
+    leave = records  # of a preview
+
     def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in the tasks that have the state of their group; without groups it is one."""
         return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)

@@ -30,6 +30,7 @@ from sunshower.topologies.operators.states import (
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
+from sunshower.trident.states.factories import MemoryState, StaticState
 from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
@@ -59,6 +60,16 @@ class BatchSlot(StateSlot):
         self._noted: LastWrite | None = None  # of states that are exactly once
         self._begun: Attempt | None = None  # while a batch is written
         self.changes: dict[Key, Any] = {}  # what `write` has written of the last batch
+
+    def hold_in_memory(self, memories: list[tuple[StateFactory, Any]]) -> None:
+        if isinstance(self.factory, StaticState):  # which is only read
+            return
+        known = (memory for factory, memory in memories if factory == self.factory)
+        if (memory := next(known, None)) is None:
+            name = getattr(self.factory, "name", None)
+            memory = MemoryState(self.factory.kind, name)
+            memories.append((self.factory, memory))
+        self.factory = memory
 
     def begin_commit(self, attempt: Attempt) -> None:
         self.state.begin_commit(attempt)

@@ -399,7 +399,7 @@ def test_run_inline_raises_at_once_from_the_error_itself(hook: str) -> None:
     topology.spout("bad", Bad(1)).shuffle().bolt("keep", sink)
     with pytest.raises(TopologyFailed, match=rf"{hook} of bad\[0\] raised OSError: gone") as caught:
         run_inline(topology.graph(), clock=ManualClock())
-    assert isinstance(caught.value.__cause__, OSError)
+    assert isinstance(caught.value.__context__, OSError)
     assert "in broken" in str(caught.value)
 
 

@@ -150,6 +150,47 @@ def test_a_traceback_has_at_most_fifteen_lines_and_those_of_the_user_first() -> 
     assert lines[-1].startswith("TypeError")
 
 
+def within_except(_: Any) -> Any:
+    try:
+        deep(9)
+    except TypeError:
+        raise ValueError("no price")  # noqa: B904
+
+
+def from_cause(_: Any) -> Any:
+    try:
+        within_except(_)
+    except ValueError as error:
+        raise TypeError("no order") from error
+
+
+def from_none(_: Any) -> Any:
+    try:
+        deep(9)
+    except TypeError:
+        raise ValueError("no price") from None
+
+
+@pytest.mark.parametrize(
+    ("function", "lines"),
+    [
+        (
+            within_except,
+            ["TypeError: ", "and, while it was handled:", "ValueError: no price"],
+        ),
+        (from_cause, ["TypeError: unsupp", "and, while it was handled:", "TypeError: no order"]),
+        (from_none, ["ValueError: no price"]),
+    ],
+)
+def test_the_first_of_several_errors_is_shown(function: Any, lines: list[str]) -> None:
+    error = error_of(function, Named("a", 1))
+    text = shown_traceback(traceback.TracebackException.from_exception(error))
+    assert len(text.splitlines()) <= 9
+    shown = [line for line in text.splitlines()[1:] if not line.startswith(" ")]
+    assert len(shown) == len(lines)
+    assert all(one.startswith(other) for one, other in zip(shown, lines, strict=True))
+
+
 class OfAnError(KeyError):
     @property
     def args(self) -> Any:  # type: ignore[override]

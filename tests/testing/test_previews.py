@@ -1,0 +1,246 @@
+"""`stream.show()`: the first records of streams of both kinds, without any trace of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sunshower import (
+    KafkaSpout,
+    KeyState,
+    MemoryState,
+    Records,
+    Retry,
+    Spout,
+    SqliteState,
+    Topology,
+    batches,
+    count,
+    sessions,
+    sum_,
+    testing,
+    tumbling,
+)
+from sunshower.connectors import FollowedFiles
+from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.kafka import KafkaOptions, StartPosition
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite
+
+
+class Order(NamedTuple):
+    item: str
+    amount: int
+    at: int
+
+
+class Price(NamedTuple):
+    item: str
+    price: int
+
+
+ORDERS = [Order("abc"[n % 3], n % 7, n) for n in range(40)]
+PRICES = [Price("a", 1), Price("b", 2)]
+
+
+def doubled(order: Order) -> Order:
+    return order._replace(amount=2 * order.amount)
+
+
+def is_even(order: Order) -> bool:
+    return order.amount % 2 == 0
+
+
+def twice(order: Order) -> Iterator[Order]:
+    yield order
+    yield order._replace(at=order.at + 1)
+
+
+def running(order: Order, state: KeyState[int]) -> Iterator[Order]:
+    state.value = (state.value or 0) + order.amount
+    yield order  # the sum depends on the order in which records come
+
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "map": lambda orders: orders.map(doubled),
+    "filter": lambda orders: orders.filter(is_even),
+    "flat_map": lambda orders: orders.flat_map(twice),
+    "merge": lambda orders: orders.filter(is_even).merge(orders.map(doubled)),
+    "branch": lambda orders: orders.branch(is_even)[1],
+}
+
+
+def nothing(_: Any) -> None: ...
+
+
+ENDS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "none": lambda orders, _: orders,
+    "window": lambda orders, state: orders.group_by("item").window(
+        tumbling(seconds=10, field="at"), count(), sum_("amount"), **state
+    ),
+    "sessions": lambda orders, state: orders.group_by("item").window(
+        sessions(gap=2, field="at"), count(), **state
+    ),
+    "process": lambda orders, state: orders.group_by("item").process(running, **state),
+}
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.sampled_from([*STEPS]), max_size=3),
+    st.sampled_from([*ENDS]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_is_shown_is_what_a_run_emits_and_nothing_is_stored(
+    tmp_path: Path, steps: list[str], end: str, in_batches: bool, has_sink: bool
+) -> None:
+    (tmp_path / "states.db").unlink(missing_ok=True)
+    shop = Topology("shop")
+    if in_batches:
+        source = FixedBatchSpout(ORDERS, 10, type=Order)
+        orders: Any = batches(shop, "orders", source, store=_refused)
+    else:
+        orders = shop.spout("orders", Records(ORDERS, type=Order))
+    for step in steps:
+        orders = STEPS[step](orders)
+    state = {"state": SqliteState(tmp_path / "states.db"), "name": "kept"}
+    rows = ENDS[end](orders, state)
+    if has_sink and not in_batches:
+        rows.shuffle().bolt("sink", _refused)
+    shown = rows.show(1_000, within_s=60.0)
+    assert shown.note == f"{len(shown)} records, and there are no more"
+    assert not (tmp_path / "states.db").exists()
+    (tmp_path / "states.db").unlink(missing_ok=True)
+    emitted = _run(end, steps)
+    assert Counter(map(tuple, shown.records)) == Counter(map(tuple, emitted))
+
+
+def _run(end: str, steps: list[str]) -> list[Any]:
+    """What an ordinary stream emits in a run."""
+    shop = Topology("shop")
+    orders: Any = shop.spout("orders", Records(ORDERS, type=Order))
+    for step in steps:
+        orders = STEPS[step](orders)
+    rows = ENDS[end](orders, {})
+    rows.shuffle().bolt("sink", nothing)
+    return testing.run(shop).emitted(rows.component, rows.id)
+
+
+def _refused(*_: Any) -> None:
+    raise AssertionError("a preview must not do this")
+
+
+def test_a_table_that_orders_are_joined_with_is_read_before_them() -> None:
+    shop = Topology("shop")
+    prices = shop.spout("prices", Records(PRICES, type=Price)).group_by("item").table()
+    orders = shop.spout("orders", Records(ORDERS[:4], type=Order))
+    joined = orders.join(prices, "item")
+    assert [(row[0], row[-1]) for row in joined.show().records] == [("a", 1), ("b", 2), ("a", 1)]
+
+
+def test_the_first_records_of_an_endless_source_end_the_run() -> None:
+    class Endless(Spout[Order]):
+        def records(self) -> Iterator[Order]:
+            yield from iter(lambda: ORDERS[5], None)
+
+    shop = Topology("shop")
+    shown = shop.spout("orders", Endless()).map(doubled).show(3, within_s=60.0)
+    assert shown.records == [doubled(ORDERS[5])] * 3
+    assert repr(shown) == "item  amount  at\n" + "c     10      5\n" * 3 + "(the first 3)"
+
+
+def test_a_followed_folder_is_read_from_its_start_without_storing_a_position(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "orders.csv").write_text("item,amount,at\na,1,2\nb,3,4\n")
+    shop = Topology("shop")
+    files = FollowedFiles(f"{tmp_path}/*.csv", type=Order, positions=InSqlite(tmp_path / "p.db"))
+    orders = shop.spout("orders", files)
+    before = sorted(tmp_path.iterdir())
+    assert orders.show(2).records == orders.show(2).records == [Order("a", 1, 2), Order("b", 3, 4)]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_source_that_cannot_be_read_beside_a_run_is_refused() -> None:
+    shop = Topology("shop")
+    options = KafkaOptions(first=StartPosition.LATEST)
+    spout = KafkaSpout(
+        {"bootstrap.servers": "none:9", "group.id": "readers"}, topics=["orders"], options=options
+    )
+    with pytest.raises(TopologyError, match="cannot be read beside a run"):
+        shop.spout("orders", spout).show()
+
+
+def test_declarations_go_on_after_a_preview_and_after_a_graph() -> None:
+    shop = Topology("shop")
+    orders = batches(shop, "orders", FixedBatchSpout(ORDERS, 10, type=Order), store=InMemory())
+    assert len(orders.show(3)) == 3
+    totals = orders.group_by("item").aggregate(count(), state=MemoryState(), name="totals")
+    shop.graph()
+    assert len(totals.show(2)) == 2
+    assert "(totals" not in shop._repr_html_()
+    assert "totals" in shop._repr_html_()
+
+
+def test_steps_beside_the_shown_one_do_not_run() -> None:
+    shop = Topology("shop")
+    orders = shop.spout("orders", Records(ORDERS, type=Order)).map(doubled)
+    orders.peek(_refused)
+    assert len(orders.show(2)) == 2
+
+
+def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
+    def broken(order: Order) -> Order:
+        return order._replace(item=order.item + order.amount)
+
+    shop = Topology("shop")
+    orders = shop.spout(
+        "orders", Records(ORDERS, type=Order), retry=Retry(dead_letters="dead.jsonl")
+    )
+    with pytest.raises(TopologyFailed, match="fields `item`, `amount`") as caught:
+        orders.map(broken).show()
+    assert len(traceback.format_exception(caught.value)) <= 15
+    assert len(caught.value._render_traceback_()) <= 15
+
+
+def test_dead_letters_are_shown_as_a_stream() -> None:
+    def broken(order: Order) -> Order:
+        raise ValueError("no")
+
+    shop = Topology("shop")
+    retry = Retry(attempts=1, dead_letters=True)
+    orders = shop.spout("orders", Records(ORDERS, type=Order), retry=retry)
+    orders.map(broken).shuffle().bolt("sink", _refused)
+    assert len(orders.stream("dead_letters").show(2)) == 0  # nothing before it reads the orders
+
+
+@given(
+    st.lists(st.text(max_size=200), max_size=40),
+    st.recursive(st.none(), lambda earlier: st.tuples(earlier, st.booleans()), max_leaves=4),
+)
+def test_an_error_of_any_length_and_any_chain_has_fifteen_lines_in_a_notebook(
+    lines: list[str], chain: Any
+) -> None:
+    def fail(chain: Any) -> None:
+        try:
+            if chain is not None:
+                fail(chain[0])
+        except ValueError as error:
+            if chain[1]:
+                raise TopologyFailed("\n".join(lines)) from error
+        raise TopologyFailed("\n".join(lines))
+
+    with pytest.raises(TopologyFailed) as caught:
+        fail(chain)
+    shown = caught.value._render_traceback_()
+    assert len(shown) <= 15
+    assert shown[0].startswith('File "') or shown[0].startswith("TopologyFailed")
