@@ -41,6 +41,7 @@ html_theme = "furo"
 html_title = f"Sunshower {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("old_addresses.js", {"defer": ""})]
 templates_path = ["templates"]
 html_additional_pages = {"index": "first_page.html"}
 html_copy_source = False

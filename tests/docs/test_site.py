@@ -27,6 +27,20 @@ PACKAGES = (
 )
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
 
+# The sections that these pages had before they were cut; old_addresses.js follows their addresses.
+MOVED = {
+    "STREAMS": """aggregates-of-totals keyed-state in-the-order-of-event-time
+        three-failures-within-a-minute lists-and-maps several-streams-with-one-state
+        distinct-records keyed-state-in-a-bolt query-state windows days-of-a-time-zone
+        totals-per-local-day several-stages results-before-the-end-and-after-it
+        show-numbers-before-the-minute-is-over times-in-the-future joins joins-without-a-limit
+        tables enrich-by-the-price-at-that-time which-record-is-joined tables-in-memory
+        records-without-a-partner request-and-answer""",
+    "EXACTLY_ONCE": """what-you-can-write timers-order-patterns-joins-and-tables
+        where-batches-come-from which-spouts-and-states-can-be-combined states when-windows-end
+        how-to-choose-the-size-of-batches""",
+}
+
 pytestmark = pytest.mark.long
 
 
@@ -91,6 +105,18 @@ def test_every_link_has_a_file_and_a_heading(pages: Mapping[Path, Page]) -> None
         if not goal.is_file() or (anchor and goal in pages and anchor not in pages[goal].ids):
             broken.append(f"{path.name}: {address}")
     assert not broken
+
+
+def test_a_section_that_moved_has_a_link_at_its_old_address(
+    site: Path, pages: Mapping[Path, Page]
+) -> None:
+    for name, sections in MOVED.items():
+        path = site / f"docs/{name}.html"
+        links = {link.partition("#")[2]: link for link in pages[path].links}
+        for section in sections.split():
+            assert section not in pages[path].ids
+            assert section in links, f"{path.name} has no link to {section}"
+        assert 'src="../_static/old_addresses.js' in path.read_text(encoding="utf-8")
 
 
 def test_a_browser_loads_nothing_from_another_host(site: Path, pages: Mapping[Path, Page]) -> None:
