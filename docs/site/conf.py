@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -62,6 +63,14 @@ def name_links_by_title(app: Sphinx, doctree: nodes.document, page: str) -> None
             link[:] = [nodes.inline("", title.astext())]
 
 
+def put_pictures_into_the_page(app: Sphinx, doctree: nodes.document, *_: str) -> None:
+    """Put the pictures of `pictures.py` into the page itself, so that they have its colours."""
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(app.srcdir, image["uri"])
+        if path.suffix == ".svg" and 'class="drawn"' in (svg := path.read_text(encoding="utf-8")):
+            image.replace_self(nodes.raw("", svg, format="html"))
+
+
 def drop_generated_docstrings(*event: Any) -> None:
     """Show no "Alias for field number 0", which Python gives each field of a NamedTuple."""
     lines: list[str] = event[-1]
@@ -80,3 +89,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", drop_result_of_classes)
     app.connect("autodoc-process-docstring", drop_generated_docstrings)
     app.connect("doctree-resolved", name_links_by_title)
+    app.connect("doctree-resolved", put_pictures_into_the_page)
