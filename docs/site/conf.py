@@ -20,7 +20,13 @@ project = "Sunshower"
 author = "the authors of Sunshower"
 version = release = sunshower.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_external_toc"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_external_toc",
+]
 external_toc_path = "docs/site/toc.yml"
 include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**"]
 exclude_patterns = ["docs/site", ".*", "build", "sunshower", "tests"]
@@ -46,6 +52,7 @@ html_js_files = [("old_addresses.js", {"defer": ""})]
 templates_path = ["templates"]
 html_additional_pages = {"index": "first_page.html"}
 html_copy_source = False
+html_search_scorer = "scorer.js"
 html_show_search_summary = False  # a browser refuses to read them from files
 pygments_dark_style = "github-dark"
 html_show_sphinx = False
@@ -61,6 +68,23 @@ def name_links_by_title(app: Sphinx, doctree: nodes.document, page: str) -> None
                 posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
             ]
             link[:] = [nodes.inline("", title.astext())]
+
+
+def name_the_reference(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Begin a page with links to the pages of docs/api that name it in their first sentences."""
+    links = nodes.paragraph("", "Python reference: ", classes=["reference-of-page"])
+    for path in sorted(Path(app.srcdir, "docs/api").glob("*.rst")):
+        first = path.read_text(encoding="utf-8").partition("\n.. ")[0]
+        if f":doc:`/{page}`" in first:
+            name = f"docs/api/{path.stem}"
+            uri = app.builder.get_relative_uri(page, name)
+            links += [
+                *([nodes.Text(", ")] if len(links) > 1 else []),
+                nodes.reference("", app.env.titles[name].astext(), internal=True, refuri=uri),
+            ]
+    title = next(iter(doctree.findall(nodes.title)), None)
+    if title is not None and len(links) > 1:
+        title.parent.insert(1, links)
 
 
 def put_pictures_into_the_page(app: Sphinx, doctree: nodes.document, *_: str) -> None:
@@ -89,4 +113,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", drop_result_of_classes)
     app.connect("autodoc-process-docstring", drop_generated_docstrings)
     app.connect("doctree-resolved", name_links_by_title)
+    app.connect("doctree-resolved", name_the_reference)
     app.connect("doctree-resolved", put_pictures_into_the_page)
