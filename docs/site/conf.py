@@ -73,18 +73,16 @@ def name_links_by_title(app: Sphinx, doctree: nodes.document, page: str) -> None
 def name_the_reference(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Begin a page with links to the pages of docs/api that name it in their first sentences."""
     links = nodes.paragraph("", "Python reference: ", classes=["reference-of-page"])
-    for path in sorted(Path(app.srcdir, "docs/api").glob("*.rst")):
-        first = path.read_text(encoding="utf-8").partition("\n.. ")[0]
+    for name in sorted(name for name in app.env.titles if name.startswith("docs/api/")):
+        first = app.env.doc2path(name).read_text(encoding="utf-8").partition("\n.. ")[0]
         if f":doc:`/{page}`" in first:
-            name = f"docs/api/{path.stem}"
+            links += nodes.Text(", " if len(links) > 1 else "")
+            title = app.env.titles[name].astext()
             uri = app.builder.get_relative_uri(page, name)
-            links += [
-                *([nodes.Text(", ")] if len(links) > 1 else []),
-                nodes.reference("", app.env.titles[name].astext(), internal=True, refuri=uri),
-            ]
-    title = next(iter(doctree.findall(nodes.title)), None)
-    if title is not None and len(links) > 1:
-        title.parent.insert(1, links)
+            links += nodes.reference("", title, internal=True, refuri=uri)
+    heading = next(iter(doctree.findall(nodes.title)), None)
+    if heading is not None and len(links) > 1:
+        heading.parent.insert(1, links)
 
 
 def put_pictures_into_the_page(app: Sphinx, doctree: nodes.document, *_: str) -> None:
