@@ -1,6 +1,6 @@
-/* The order of what a search finds: headings that are what was searched, other pages, guarantees, guides from
-   other systems, the Python reference, records of the project. Sphinx calls `score` for each result,
-   and adds the other numbers before. */
+/* The order of what a search finds: headings that are what was searched, other pages, guarantees and
+   guides from other systems, the Python reference, records of the project. Sphinx calls `score` for
+   each result, and adds the other numbers before. */
 var Scorer = {
   score: ([page, , , , score, , kind]) =>
     score +
