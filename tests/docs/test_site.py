@@ -40,7 +40,6 @@ SEARCHES = {  # words → the page that is found first
     "dead letters": "OPERATING",
     "exactly once": "EXACTLY_ONCE",
     "late records": "WINDOWS",
-    "async": "ASYNC",
     "metrics": "METRICS",
 }
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
