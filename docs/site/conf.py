@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -19,7 +20,13 @@ project = "Sunshower"
 author = "the authors of Sunshower"
 version = release = sunshower.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_external_toc"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_external_toc",
+]
 external_toc_path = "docs/site/toc.yml"
 include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**"]
 exclude_patterns = ["docs/site", ".*", "build", "sunshower", "tests"]
@@ -41,9 +48,11 @@ html_theme = "furo"
 html_title = f"Sunshower {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("old_addresses.js", {"defer": ""})]
 templates_path = ["templates"]
 html_additional_pages = {"index": "first_page.html"}
 html_copy_source = False
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_search_summary = False  # a browser refuses to read them from files
 pygments_dark_style = "github-dark"
 html_show_sphinx = False
@@ -59,6 +68,29 @@ def name_links_by_title(app: Sphinx, doctree: nodes.document, page: str) -> None
                 posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
             ]
             link[:] = [nodes.inline("", title.astext())]
+
+
+def name_the_reference(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Begin a page with links to the pages of docs/api that name it in their first sentences."""
+    links = nodes.paragraph("", "Python reference: ", classes=["reference-of-page"])
+    for name in sorted(name for name in app.env.titles if name.startswith("docs/api/")):
+        first = app.env.doc2path(name).read_text(encoding="utf-8").partition("\n.. ")[0]
+        if f":doc:`/{page}`" in first:
+            links += nodes.Text(", " if len(links) > 1 else "")
+            title = app.env.titles[name].astext()
+            uri = app.builder.get_relative_uri(page, name)
+            links += nodes.reference("", title, internal=True, refuri=uri)
+    heading = next(iter(doctree.findall(nodes.title)), None)
+    if heading is not None and len(links) > 1:
+        heading.parent.insert(1, links)
+
+
+def put_pictures_into_the_page(app: Sphinx, doctree: nodes.document, *_: str) -> None:
+    """Put the pictures of `pictures.py` into the page itself, so that they have its colours."""
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(app.srcdir, image["uri"])
+        if path.suffix == ".svg" and 'class="drawn"' in (svg := path.read_text(encoding="utf-8")):
+            image.replace_self(nodes.raw("", svg, format="html"))
 
 
 def drop_generated_docstrings(*event: Any) -> None:
@@ -79,3 +111,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", drop_result_of_classes)
     app.connect("autodoc-process-docstring", drop_generated_docstrings)
     app.connect("doctree-resolved", name_links_by_title)
+    app.connect("doctree-resolved", name_the_reference)
+    app.connect("doctree-resolved", put_pictures_into_the_page)

@@ -12,13 +12,17 @@ import pytest
 
 from tests.structure.reading import ROOT
 
+# What docs/STREAMS.md and docs/EXACTLY_ONCE.md lead to, beside themselves.
+STREAMS = ("AGGREGATES", "STATE", "TIMERS", "WINDOWS", "EVENT_TIME", "JOINS", "TABLES", "REQUESTS",
+           "ASYNC", "ARROW")  # fmt: skip
+BATCHES = ("BATCH_OPERATORS", "BATCH_SOURCES", "BATCH_STATES")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# (\S+\.py)\n")
 
 
-def page(name: str) -> str:
-    """The text of a page of docs/."""
-    return (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+def page(*names: str) -> str:
+    """The text of a page of docs/, or of several."""
+    return "".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in names)
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -1,9 +1,10 @@
-"""Parses every Python code block of the README and of docs/, the indented ones too."""
+"""Parses every Python code block of the README and of docs/, and draws the pictures again."""
 
 from __future__ import annotations
 
 import ast
 import re
+import runpy
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,3 +54,12 @@ def test_indented_code_that_was_reflowed_is_found() -> None:
     assert PYTHON.search(textwrap.dedent(found[0]))
     with pytest.raises(SyntaxError):
         ast.parse(textwrap.dedent(found[0]))
+
+
+def test_the_pictures_are_those_that_the_program_draws() -> None:
+    """After a change: `python docs/site/pictures.py`."""
+    for name, draw in runpy.run_path(str(ROOT / "docs/site/pictures.py"))["PICTURES"].items():
+        path = ROOT / f"docs/images/{name}.svg"
+        assert path.read_text(encoding="utf-8") == draw().svg(), name
+        uses = [page.name for page in PAGES if f"images/{name}.svg)" in page.read_text("utf-8")]
+        assert uses, f"no page has {name}.svg"

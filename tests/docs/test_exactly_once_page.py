@@ -1,4 +1,4 @@
-"""Runs the programs of docs/EXACTLY_ONCE.md, and checks their results."""
+"""Runs the programs of docs/EXACTLY_ONCE.md and its further pages, and checks their results."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sunshower.runtime.inline import run_inline
-from tests.docs.pages import page, place_programs
+from tests.docs.pages import BATCHES, page, place_programs
 
-PAGE = page("EXACTLY_ONCE")
+PAGE = page("EXACTLY_ONCE", *BATCHES)
 
 
 @pytest.fixture
@@ -57,3 +57,7 @@ def test_the_days_that_are_over_are_printed_and_the_last_one_stays_open(
     rows = sorted(capsys.readouterr().out.splitlines())
     days = [f"('{shop}', {day * 86_400}, 7200)" for shop in "ab" for day in (1, 2)]
     assert rows == sorted(days)
+
+
+def test_unpaid_orders_have_a_reminder(place: Path) -> None:
+    runpy.run_path("late_payments.py")  # it has an assert of its own

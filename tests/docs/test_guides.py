@@ -1,4 +1,4 @@
-"""Runs every program of the guides: coming from Storm, Flink, Faust, Bytewax; tuning; sizing."""
+"""Runs every program of the guides: coming from another system; tuning; sizing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sunshower.runtime.inline import run_inline
 from sunshower.topologies.topology import Topology
 from tests.docs.pages import page, place_programs, programs
 
-GUIDES = ("FROM_STORM", "FROM_FLINK", "FROM_FAUST", "FROM_BYTEWAX", "TUNING", "SIZING")
+GUIDES = ("FROM_STORM", "FROM_FLINK", "FROM_FAUST", "FROM_BYTEWAX", "FROM_QUIX",
+          "FROM_KAFKA_STREAMS", "FROM_SPARK", "TUNING", "SIZING")  # fmt: skip
 PAGES = "".join(map(page, GUIDES))
 PROGRAMS = programs(PAGES)
 WORDS = {"rain": 1, "and": 2, "sun": 2, "wind": 1}
@@ -86,6 +87,32 @@ def test_both_programs_for_bytewax_count_the_same_words(
         for word, total in lines:
             last[word] = max(last[word], int(total))
         assert last == WORDS, name
+
+
+def test_the_program_for_quix_has_the_sales_of_each_shop_and_minute() -> None:
+    run_inline(load("shop_minutes.py").graph())
+    expected = Counter(("ab"[n % 2], n * 7 // 60 * 60 + 60) for n in range(1, 100))
+    found = {(row["shop"], row["window"]): row["sales"] for row in rows("shop_minutes*.jsonl")}
+    assert found == expected
+
+
+def test_the_program_for_kafka_streams_has_the_sales_of_each_city_and_minute() -> None:
+    run_inline(load("shops_by_city.py").graph())
+    cities = {0: "Berlin", 1: "Paris", 2: "Paris"}
+    expected = Counter[tuple[str, int]]()
+    for n in range(100):
+        expected[cities[n % 3], n * 7 // 60 * 60 + 60] += n
+    found = {(row["city"], row["window"]): row["cents"] for row in rows("city_minutes*.jsonl")}
+    assert found == expected
+
+
+def test_the_program_for_spark_has_the_sales_of_each_shop_and_minute_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_inline(load("batch_minutes.py").graph())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 24
+    assert sum(int(line.split("sales=")[1].split(",")[0]) for line in lines) == 99
 
 
 def test_the_slow_program_of_the_tuning_guide_runs() -> None:

@@ -9,12 +9,17 @@ from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote
 
 import pytest
 
+from tests.docs.pages import BATCHES, STREAMS
 from tests.structure.reading import ROOT
+from tests.web.conftest import browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PACKAGES = (
     "sunshower",
@@ -25,7 +30,33 @@ PACKAGES = (
     "sunshower.experiments",
     "sunshower.testing",
 )
+__all__ = ["browser"]  # a fixture
+
+SEARCHES = {  # words → the page that is found first
+    "windows": "WINDOWS",
+    "join": "JOINS",
+    "keyed state": "STATE",
+    "timers": "TIMERS",
+    "dead letters": "OPERATING",
+    "exactly once": "EXACTLY_ONCE",
+    "late records": "WINDOWS",
+    "metrics": "METRICS",
+}
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
+
+# The sections that these pages had before they were cut; old_addresses.js follows their addresses.
+MOVED = {
+    "STREAMS": """aggregates-of-totals keyed-state in-the-order-of-event-time
+        three-failures-within-a-minute lists-and-maps several-streams-with-one-state
+        distinct-records keyed-state-in-a-bolt query-state windows days-of-a-time-zone
+        totals-per-local-day several-stages results-before-the-end-and-after-it
+        show-numbers-before-the-minute-is-over times-in-the-future joins joins-without-a-limit
+        tables enrich-by-the-price-at-that-time which-record-is-joined tables-in-memory
+        records-without-a-partner request-and-answer""",
+    "EXACTLY_ONCE": """what-you-can-write timers-order-patterns-joins-and-tables
+        where-batches-come-from which-spouts-and-states-can-be-combined states when-windows-end
+        how-to-choose-the-size-of-batches""",
+}
 
 pytestmark = pytest.mark.long
 
@@ -93,6 +124,18 @@ def test_every_link_has_a_file_and_a_heading(pages: Mapping[Path, Page]) -> None
     assert not broken
 
 
+def test_a_section_that_moved_has_a_link_at_its_old_address(
+    site: Path, pages: Mapping[Path, Page]
+) -> None:
+    for name, sections in MOVED.items():
+        path = site / f"docs/{name}.html"
+        links = {link.partition("#")[2]: link for link in pages[path].links}
+        for section in sections.split():
+            assert section not in pages[path].ids
+            assert section in links, f"{path.name} has no link to {section}"
+        assert 'src="../_static/old_addresses.js' in path.read_text(encoding="utf-8")
+
+
 def test_a_browser_loads_nothing_from_another_host(site: Path, pages: Mapping[Path, Page]) -> None:
     foreign = [
         f"{path.name}: {address}"
@@ -119,3 +162,27 @@ def test_every_public_name_is_in_the_python_reference(
     }
     module = import_module(package)
     assert not [name for name in module.__all__ if id(getattr(module, name)) not in exported]
+
+
+def test_a_page_names_its_part_of_the_python_reference(
+    site: Path, pages: Mapping[Path, Page]
+) -> None:
+    for name in ("TOPOLOGIES", "STREAMS", *STREAMS, "EXACTLY_ONCE", *BATCHES, "KAFKA", "TUTORIAL"):
+        links = pages[site / f"docs/{name}.html"].links
+        assert any(link.startswith("api/") for link in links), name
+
+
+@pytest.mark.browser
+def test_a_browser_follows_an_old_address_and_finds_pages_first(
+    site: Path, browser: Browser
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{(site / 'docs/STREAMS.html').as_uri()}#times-in-the-future")
+    page.wait_for_url("**/docs/EVENT_TIME.html#times-in-the-future")
+    found = dict[str, str]()
+    for words in SEARCHES:
+        page.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
+        link = page.locator("#search-results li a").first.get_attribute("href")
+        found[words] = Path(str(link).partition("#")[0].partition("?")[0]).stem
+    assert found == SEARCHES
+    page.close()

@@ -1,4 +1,4 @@
-"""Runs the programs and tests of docs/TOPOLOGIES.md and docs/STREAMS.md, and checks JSON fields."""
+"""Runs the programs and tests of docs/TOPOLOGIES.md and of streams, and checks JSON fields."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.components import Bolt, Context, Spout
 from sunshower.topologies.sources import Line, Records
 from sunshower.topologies.topology import Topology
-from tests.docs.pages import page, place_programs
+from tests.docs.pages import STREAMS, page, place_programs
 from tests.docs.pages import programs as programs_of
 
-PAGE = page("TOPOLOGIES") + page("STREAMS")
+PAGE = page("TOPOLOGIES", *STREAMS)
 METRICS = page("METRICS")
 CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
 TESTS = [
@@ -35,6 +35,8 @@ TESTS = [
     for path, text in programs_of(PAGE).items()
     for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
 ]
+
+PROGRAMS = [path for path, text in programs_of(page(*STREAMS)).items() if "topology.spout(" in text]
 
 
 class Order(NamedTuple):
@@ -76,6 +78,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("path", "name"), TESTS)
 def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
     runpy.run_path(path)[name]()
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("path", PROGRAMS)
+def test_the_programs_of_the_pages_about_streams_write_records(path: str) -> None:
+    run_inline(runpy.run_path(path)["topology"].graph(), clock=ManualClock())
+    assert any(file.stat().st_size for file in Path().glob("*.jsonl"))
 
 
 @pytest.mark.usefixtures("programs")

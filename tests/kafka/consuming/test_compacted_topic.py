@@ -1,4 +1,4 @@
-"""A compacted topic of a real broker as a table: the recipe in docs/STREAMS.md."""
+"""A compacted topic of a real broker as a table: the recipe in docs/TABLES.md."""
 
 from __future__ import annotations
 

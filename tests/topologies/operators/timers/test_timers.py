@@ -245,7 +245,7 @@ def test_an_object_may_have_the_timer_as_a_method() -> None:
 
 
 def remembers(click: Click, due: KeyState[list[float]]) -> None:
-    """Each click has a timer of its own, as STREAMS describes several times of one key."""
+    """Each click has a timer of its own, as TIMERS describes several times of one key."""
     due.value = sorted([*(due.value or []), due.time + GAP])
     due.timer = due.value[0]
 
