@@ -1,16 +1,17 @@
-"""Declares the keyed operators of batches: process, in_order, match.
+"""Declares what has an opaque state in batches: process, in_order, match, and what is delivered.
 
-They are those of ordinary streams, which `KeyedInBatches` runs in the commit phase.
+The keyed operators are those of ordinary streams, which `KeyedInBatches` runs in the commit phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Required
+from typing import TYPE_CHECKING, Any, Required
 
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
+from sunshower.records import Schema
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
@@ -21,6 +22,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import code_name
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread, StateFactory, StateKind, joined
 from sunshower.topologies.operators.updates import INSTEAD_IN_BATCHES, refuse_updates
 from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
@@ -34,8 +36,12 @@ from sunshower.trident.declaration.stateful import (
     new_state,
 )
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
+from sunshower.trident.stages.outbox import Delivery, Outbox
 from sunshower.trident.stages.persisting import BatchSlot
-from sunshower.trident.stages.plan import TaskSettings
+from sunshower.trident.stages.plan import TaskSettings, ToFirst
+
+if TYPE_CHECKING:
+    from sunshower.trident.declaration.stage_builder import BatchStage
 
 
 class KeyedBatchSettings(TaskSettings, total=False):
@@ -172,6 +178,8 @@ def opaque_state(
     settings: Mapping[str, Any],
     where: str,
     spread: Spread = Spread.BY_KEY,
+    *,
+    in_place: bool = False,
 ) -> BatchSlot:
     """Register the state of a keyed operator. Raises as new_state, and TopologyError for a state
     that does not keep the values from before a batch."""
@@ -183,6 +191,13 @@ def opaque_state(
             "that is repeated, which the function is called with again; take one of kind opaque"
         )
     join = partial(joined, has_panes=False)
-    return new_state(
-        state, id, stream, where, not_exactly_once=False, by=by, join=join, spread=spread
-    )
+    about: Any = {"by": by, "join": join, "spread": spread, "in_place": in_place}
+    return new_state(state, id, stream, where, not_exactly_once=False, **about)
+
+
+def delivered(
+    stream: AnyBatches, delivery: Delivery, state: StateFactory, name: str, where: str
+) -> StageRows[BatchStage]:
+    """Deliver the rows of committed batches, see Outbox; it emits none. Raises as opaque_state."""
+    slot = opaque_state(stream, (), name, {"state": state}, where, in_place=True)
+    return stream.send(ToFirst(), {}).then(Outbox(slot, delivery), Schema(("nothing",)))
