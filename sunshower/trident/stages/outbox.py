@@ -108,7 +108,7 @@ class Outbox(Persist, Publishing):
             self._deliver(txid)
         except TopologyFailed:
             raise
-        except SunshowerError as error:
+        except (SunshowerError, OSError) as error:
             _LOG.warning("%s: batch %d is delivered later: %s", self._where, txid, error)
 
     def cleanup(self) -> None:
