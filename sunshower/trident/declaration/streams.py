@@ -706,6 +706,12 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         given, and its name is "distinct"."""
         fields = (on,) if isinstance(on, str) else tuple(on)
         given: Any = {"name": "distinct", **settings}
+        if (
+            "ttl_s" not in given and "event_time" in given
+        ):  # as on ordinary streams: nothing expires
+            self._check_fields("distinct", (given.pop("event_time"),))
+            for name in ("late", "zone", "ahead", "unit"):
+                given.pop(name, None)
         columns = self.schema.fields if self.schema.type is tuple else self.schema.type
         return self.group_by(*fields).process(first_in_batches, fields=columns, **given)
 
