@@ -399,9 +399,7 @@ class _Row(NamedTuple):
     late: int  # records after it was complete
 
 
-def _note_lines(
-    note: tuple[str, Time, Time, int, list[str]], state: KeyState[list[int]]
-) -> Iterator[_Row]:
+def _note_lines(note: tuple[Any, ...], state: KeyState[list[int]]) -> Iterator[_Row]:
     """The state of a partition: whether it is complete, its files, the last batch of them, and
     late records that were not announced."""
     partition, _, end, txid, lines = note

@@ -43,7 +43,6 @@ CONNECTED = "before group_by and connect, or behind what process(…) makes of t
 class GroupedStream:
     """A stream with a grouping: it has few of the stream's operators, or only those that follow."""
 
-    stream: Any
     # Where an operator of the stream is called instead.
     call_it = "before the grouping, or begin new tasks: .shuffle().stage(id, parallelism).{name}(…)"
 
@@ -51,11 +50,11 @@ class GroupedStream:
 
         def __getattr__(self, name: str) -> Never:
             """Raise TopologyError for an operator of the stream: it says where to call it."""
-            kind = type(self.__dict__.get("stream"))
-            if name.startswith("_") or not hasattr(kind, name):
+            stream = self.__dict__.get("stream")
+            if name.startswith("_") or not hasattr(type(stream), name):
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
             raise TopologyError(
-                f"{self.stream._where(name)}: .{name}(…) is called on a stream, not behind its "
+                f"{stream._where(name)}: .{name}(…) is called on a stream, not behind its "
                 f"grouping. Call it {self.call_it.format(name=name)}"
             )
 

@@ -228,8 +228,8 @@ class KeyedInBatches(Persist, Timed):
         if timed is not None:
             stored = timed.begin_batch(before)
             if timed.has_open and self._is_by_event_time:
-                last, ended = self._ended or (txid, stored)
-                rows.first = timed.front(ended if last < txid else stored)
+                last, time_of_last = self._ended or (txid, stored)
+                rows.first = timed.front(time_of_last if last < txid else stored)
         calls.announce(rows)
         for row in rows:
             if self._reader is not None:
