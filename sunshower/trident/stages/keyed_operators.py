@@ -241,7 +241,7 @@ class KeyedInBatches(Persist, Timed):
             return outputs
         if isinstance(timed, OrderedProcess | StreamJoin):  # its rows are in memory until then
             timed.flush()
-        reached = ReachedInBatch(rows.sources)
+        reached: Any = ReachedInBatch(rows.sources)
         ended = timed.end_batch(reached, writes=len(rows) > 0)
         self._ended = txid, timed.time(reached)
         if isinstance(timed, OrderedProcess):

@@ -152,7 +152,8 @@ class Outbox(Persist, Publishing):
         if self._waiting is not None:
             return
         waiting = defaultdict[int, list[tuple[int, list[Any]]]](list)
-        for (txid, number), (delivered, packed) in self.slot.state.items():
+        entries: Any = self.slot.state.items()
+        for (txid, number), (delivered, packed) in entries:
             if self.delivery.notes and self._delivered < delivered:
                 raise StateMismatch(
                     f"{self._where}: batch {delivered} was delivered, but the receiver does not "
