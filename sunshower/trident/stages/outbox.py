@@ -1,4 +1,4 @@
-"""Delivers the rows of committed batches once, to what cannot take back what it was given.
+"""Delivers the rows of committed batches once; separate because operators have no receivers.
 
     commit of batch 7 ──▶ its rows are in the state, with the batch ──┐
     `$success` of 7, or the commit of 8: 7 is committed ──────────────┴──▶ delivered ──▶ noted as 7
