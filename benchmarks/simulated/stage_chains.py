@@ -47,11 +47,13 @@ _PAIR = ("key", "at", "ids", "other_at", "other_ids")
 _ZONE, _OF_ZONE_S, _DAY_S, _DAY_BEGINS = "Africa/Lagos", 3_600, 86_400, 36
 
 
-def followers(families: Sequence[str]) -> tuple[str, ...]:
+def followers(families: Sequence[str], *, in_batches: bool = False) -> tuple[str, ...]:
     """The families that may be behind stages of these. Windows, joins and timers would count each
     row of totals."""
     if not {*families} & {*_UPDATES}:
         return tuple(FAMILIES)
+    if in_batches:
+        return () if "early" in families else ("totals",)
     return () if families[-1] == "table" else ("table", "totals")
 
 
@@ -297,13 +299,15 @@ class Part:
 @dataclass
 class StageChain:
     """Declares stages. `late`: of records of a source, and of changes of a table behind the stream;
-    `note_late`: reads the late rows of a stage, by its name; `state`: makes that of a stage."""
+    `note_late`: reads the late rows of a stage, by its name; `state`: makes that of a stage;
+    `in_batches`: the streams are of exactly-once batches."""
 
     draw: Random
     late: float
     table_late: float
     note_late: Callable[[str, Stream[Any]], None]
     state: Callable[[], Any] = MemoryState
+    in_batches: bool = False
 
     def stage(self, name: str, kind: str, last: Part, parts: Sequence[Part]) -> Part:
         """A stage behind the part before it, and perhaps behind another one."""
@@ -434,7 +438,8 @@ class StageChain:
         self, kind: str, last: Part, other: Part, _: int, late: float, settings: Any
     ) -> Part:
         name, left, right = settings["name"], last.rows, other.rows
-        table = other.stream.group_by("key").table(field="at", name=f"{name}-table")
+        stored: Any = {"state": self.state()} if self.in_batches else {}
+        table = other.stream.group_by("key").table(field="at", name=f"{name}-table", **stored)
         about: Any = {"as_of": "at", "how": "left", "unit": "s", "fields": _PAIR}
         stream = last.stream.join(table, late=max(late, self.table_late), **about, **settings)
         self._late_rows(settings, stream)
@@ -446,7 +451,8 @@ class StageChain:
         )
 
     def _table(self, kind: str, last: Part, other: Part, _: int, _late: float, given: Any) -> Part:
-        table = other.stream.group_by("key").table(field="at", wait=False, **given)
+        given |= {} if self.in_batches else {"wait": False}
+        table = other.stream.group_by("key").table(field="at", **given)
         stream = last.stream.join(table, how="left", fields=_PAIR).map(alone, fields=FIELDS)
         are_ends = last.are_ends and other.are_ends  # fields of both have the name "at"
         about: Any = {"are_ends": are_ends, "is_source": last.is_source}

@@ -24,9 +24,10 @@ def main() -> None:
         parser.error("--events, --rate and --tasks are at least 1")
     topology = Topology(options.query)
     spout = Nexmark(options.events, rate=options.rate)
-    events: Any = topology.spout("events", spout) if not options.batches else None
-    if options.batches:  # all queries but q10 and q13
-        events = batches(topology, "events", PlainSpout(spout, repeats=True), store=InMemory())
+    if options.batches:
+        events: Any = batches(topology, "events", PlainSpout(spout, repeats=True), store=InMemory())
+    else:
+        events = topology.spout("events", spout)
     state = MemoryState() if options.batches else None
     rows: Any = QUERIES[options.query](declare(topology, events, options.tasks, state))
     (rows.records("rows") if options.batches else rows).shuffle().bolt("print", Stdout())

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from examples.nexmark.events import DISORDER, Auction, Bid, Event, Person
-from sunshower import Stream, Topology
+from sunshower import Records, Stream, Topology
+from sunshower.trident import FixedBatchSpout, batches
 
 SECOND, LATE = 1_000, DISORDER
 
@@ -18,6 +19,15 @@ class Inputs:
     events: Stream[Event]
     keyed: dict[str, Any]  # the tasks and the state of each keyed operator
     folder: str = "nexmark-bids"  # of files
+
+    def table(self, id: str, rows: list[tuple[Any, ...]], fields: tuple[str, ...]) -> Any:
+        """A small table in each task, by the first field. In batches the first one has its rows."""
+        if isinstance(self.events, Stream):
+            source: Any = self.topology.spout(id, Records(rows, fields=fields))
+        else:
+            spout = FixedBatchSpout(rows, len(rows), fields=fields)
+            source = batches(self.topology, id, spout, group="events")
+        return source.group_by(fields[0]).table(broadcast=True, **self.keyed)
 
     @cached_property
     def persons(self) -> Stream[Person]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from examples.nexmark.events import Auction, Bid
 from examples.nexmark.inputs import LATE, Inputs
-from sunshower import Records, Stream, average, max_, top
+from sunshower import Stream, average, max_, top
 
 KEYS = 10_000  # of the side input
 
@@ -76,8 +75,8 @@ def q9(inputs: Inputs) -> Stream[Any]:
 
 def q13(inputs: Inputs) -> Stream[Any]:
     """All bids with a value from a small table."""
-    values = inputs.topology.spout("values", Records(side_input, fields=("key", "value")))
-    table = values.group_by("key").table(broadcast=True)
+    values: Any = [(key, f"value {key}") for key in range(KEYS)]
+    table = inputs.table("values", values, ("key", "value"))
     names = ["key", "auction", "bidder", "price", "at", "value"]
     joined = inputs.bids.map(with_key, fields=names[:-1]).join(table, fields=names)
     return joined.project("auction", "bidder", "price", "at", "value")
@@ -137,11 +136,6 @@ def mean_price(sales: Sales) -> Mean:
 
 def is_category_10(auction: Auction) -> bool:
     return auction.category == 10
-
-
-def side_input() -> Iterator[tuple[int, str]]:
-    for key in range(KEYS):
-        yield key, f"value {key}"
 
 
 def with_key(bid: Bid) -> tuple[int, ...]:

@@ -11,16 +11,23 @@
 The notes are timers of a `process`, so a partition is as complete as a window that has ended: each
 record of it is processed, and its line is in a file. Flink: the partition commit of its FileSystem
 connector.
+
+In exactly-once batches the notes have the lines of the batch. They and the ends of partitions wait
+in a state until the batch is committed (`trident/stages/outbox.py`). Then its lines are written to
+files of its own, and after them the markers:
+
+    <place>/day=2024-03-29/part-1f0c…-000000000007.jsonl            the lines of batch 7
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 from zoneinfo import ZoneInfo
 
 from sunshower.arguments import COUNT, Instance, checked
@@ -30,11 +37,14 @@ from sunshower.records import Schema
 from sunshower.state.sqlite import sync_path
 from sunshower.texts import utf8
 from sunshower.topologies.components import Bolt, Context, Stateless
+from sunshower.topologies.operators.joins.as_of_join import state_beside
 from sunshower.topologies.operators.keyed.key_states import KeyState
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.windows.declaring import end_field
 from sunshower.topologies.operators.windows.event_times import (
     Time,
+    TimeField,
     as_datetime,
     is_date,
     just_after,
@@ -47,6 +57,9 @@ from sunshower.topologies.operators.windows.window_kinds import (
 )
 from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.streams import Stream
+from sunshower.trident.declaration.keyed_batches import delivered
+from sunshower.trident.declaration.stateful import end_field as is_end_field
+from sunshower.trident.declaration.streams import BatchStream
 
 _PLACE = Instance((str, os.PathLike), 'the path of a folder, such as "clicks"', False)
 _MARKER = "_SUCCESS"
@@ -88,7 +101,7 @@ class PartitionedFiles:
         name: str = "files",
     ) -> None:
         self.place = Path(place).absolute()
-        self._where = f"PartitionedFiles({self.place.name})"
+        self.where = f"PartitionedFiles({self.place.name})"
         if (
             not isinstance(window, Window)
             or (window.by_count or window.panes > 1)
@@ -96,26 +109,34 @@ class PartitionedFiles:
             or (window.repeated is not None or window.until is not None)
         ):
             raise TopologyError(
-                f"{self._where}: {window!r:.200} does not divide event time into partitions; give "
+                f"{self.where}: {window!r:.200} does not divide event time into partitions; give "
                 'tumbling(seconds=3600, field="at"), or days=, weeks= or months=, without at_end=, '
                 "early=, allowed= and until="
             )
         if by is not None and not callable(by):
             raise TopologyError(
-                f"{self._where}: by is {by!r:.100}; it is a function of a record that returns a "
+                f"{self.where}: by is {by!r:.100}; it is a function of a record that returns a "
                 "text, the name of a folder such as country=de"
             )
         self.window, self.by, self.state = window, by, state
         self.parallelism, self.name = parallelism, name
 
-    def __call__(self, stream: Stream[Any]) -> Stream[CompletePartition]:
+    @overload
+    def __call__(self, stream: Stream[Any]) -> Stream[CompletePartition]: ...
+    @overload
+    def __call__(self, stream: BatchStream[Any]) -> BatchStream[CompletePartition]: ...
+    def __call__(self, stream: Any) -> Any:
         time = self.window.time
         assert time is not None
-        stream.schema.check_field(time.name, f"{stream}, {self._where}")
-        are_ends = end_field(stream, time.name)
-        writer = _Writer(self, stream.schema, are_ends=are_ends)
+        if isinstance(stream, BatchStream):
+            return self._of_batches(stream, time)
+        stream.schema.check_field(time.name, f"{stream}, {self.where}")
+        lines = _Lines(self, stream.schema, are_ends=end_field(stream, time.name))
         notes: Stream[Any] = stream.local_or_shuffle().bolt(
-            self.name, writer, self.parallelism, fields=(_PARTITION, time.name, _END)
+            self.name,
+            _Writer(self.place, lines),
+            self.parallelism,
+            fields=(_PARTITION, time.name, _END),
         )
         completion = _Completion(self.place)
         return notes.group_by(_PARTITION).process(
@@ -123,47 +144,92 @@ class PartitionedFiles:
             on_timer=completion.complete,
             name=f"{self.name}-complete",
             state=self.state,
-            event_time=time.name,
-            late=self.window.late,
-            zone=time.zone,
-            ahead=time.ahead,
-            unit=time.unit,
+            **self._about(time),
         )
+
+    def _of_batches(self, stream: BatchStream[Any], time: TimeField) -> BatchStream[Any]:
+        where = stream.stage.where(self.where)
+        stream.schema.check_field(time.name, where)
+        lines = _Lines(self, stream.schema, are_ends=is_end_field(stream, time.name))
+        notes = stream.operate(_Notes(lines), fields=(_PARTITION, time.name, _END, "txid", "lines"))
+        rows = notes.group_by(_PARTITION).process(
+            _note_lines,
+            on_timer=_complete,
+            name=f"{self.name}-complete",
+            state=self.state,
+            parallelism=self.parallelism,
+            **self._about(time),
+        )
+        state = state_beside(self.state, "rows")
+        delivered(rows, _Delivery(self.place), state, f"{self.name}-rows", where)
+        return rows.filter(_is_complete).map(_completed)
+
+    def _about(self, time: TimeField) -> Any:
+        about = {"zone": time.zone, "ahead": time.ahead, "unit": time.unit}
+        return {**about, "event_time": time.name, "late": self.window.late}
 
 
 # ---- writing -------------------------------------------------------------------------------------
 
 
-class _Writer(Stateless, Bolt[Any, Any]):
-    """Appends the line of each record to a draft of its partition, one for each task and life."""
+class _Lines:
+    """The line of each record, and its partition."""
 
     def __init__(self, files: PartitionedFiles, schema: Schema, *, are_ends: bool) -> None:
         """`are_ends`: event times are ends of windows upstream."""
-        self._place, self._window, self._by = files.place, files.window, files.by
+        self._window, self._by = files.window, files.by
         self._schema, self._are_ends = schema, are_ends
-        self._parts = RecordParts(f"PartitionedFiles({files.place.name})")
+        self.parts = RecordParts(files.where)
 
-    def check_input(self, schema: Schema) -> None:
-        """Raise RecordMismatch for plain tuples of inputs with different fields."""
-        self._parts.check(schema, [None])
-
-    def prepare(self, context: Context) -> None:
+    def prepare(self) -> None:
         time = self._window.time
         assert time is not None
-        self._reader, self._named = time.reader(self._schema), self._parts.getter(None)
+        self._reader, self._named = time.reader(self._schema), self.parts.getter(None)
         self._panes = self._window.divided()
         self._periods: dict[tuple[int, bool], tuple[str, Time]] = {}
-        self._lines: dict[str, list[str]] = {}  # of the batch
-        self._life, self._number = f"{context.index:04}-{int(1e6 * context.clock.wall())}", 0
-        self._numbers: dict[str, int] = {}  # partition → the number of its draft
 
-    def process(self, record: Any) -> Iterator[tuple[str, Time, Time]]:
+    def of(self, record: Any) -> tuple[str, Time, Time, str]:
+        """The partition of a record, its event time, the end of its period, and its line."""
         (value,) = self._reader.values([record])
         time = self._reader.of_value(value)
         name, end = self._period(time, is_date=is_date(value))
         if self._by is not None:
             name = f"{name}/{_folder_name(self._by(record))}"
-        line = f"{json_text(self._named(record))}\n"
+        return name, time, end, f"{json_text(self._named(record))}\n"
+
+    def _period(self, time: Time, *, is_date: bool) -> tuple[str, Time]:
+        """The name of the period of an event time, and when it has ended."""
+        (pane,) = panes_of(self._panes, [time], are_ends=self._are_ends)
+        known = self._periods.get((pane, is_date))
+        if known is None:
+            begin, end = self._panes.start(pane), self._panes.start(pane + 1)
+            # One that is the end of the period may still come.
+            end = just_after(end) if self._are_ends else end
+            known = _name_of(self._window, begin, is_date=is_date), end
+            if len(self._periods) >= _NAMES_MAX:
+                self._periods.clear()
+            self._periods[pane, is_date] = known
+        return known
+
+
+class _Writer(Stateless, Bolt[Any, Any]):
+    """Appends the line of each record to a draft of its partition, one for each task and life."""
+
+    def __init__(self, place: Path, lines: _Lines) -> None:
+        self._place, self._records = place, lines
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise RecordMismatch for plain tuples of inputs with different fields."""
+        self._records.parts.check(schema, [None])
+
+    def prepare(self, context: Context) -> None:
+        self._records.prepare()
+        self._lines: dict[str, list[str]] = {}  # of the batch
+        self._life, self._number = f"{context.index:04}-{int(1e6 * context.clock.wall())}", 0
+        self._numbers: dict[str, int] = {}  # partition → the number of its draft
+
+    def process(self, record: Any) -> Iterator[tuple[str, Time, Time]]:
+        name, time, end, line = self._records.of(record)
         lines = self._lines.get(name)
         if lines is not None:
             lines.append(line)
@@ -202,20 +268,6 @@ class _Writer(Stateless, Bolt[Any, Any]):
 
     def _draft(self, folder: Path, number: int) -> Path:
         return folder / f"{_DRAFTS}{self._life}-{number:04}.jsonl"
-
-    def _period(self, time: Time, *, is_date: bool) -> tuple[str, Time]:
-        """The name of the period of an event time, and when it has ended."""
-        (pane,) = panes_of(self._panes, [time], are_ends=self._are_ends)
-        known = self._periods.get((pane, is_date))
-        if known is None:
-            begin, end = self._panes.start(pane), self._panes.start(pane + 1)
-            # One that is the end of the period may still come.
-            end = just_after(end) if self._are_ends else end
-            known = _name_of(self._window, begin, is_date=is_date), end
-            if len(self._periods) >= _NAMES_MAX:
-                self._periods.clear()
-            self._periods[pane, is_date] = known
-        return known
 
 
 def _opened(path: Path, flags: int) -> int | None:
@@ -279,13 +331,18 @@ class _Completion:
                 lines = _publish(draft, draft.with_name(draft.name.replace(_DRAFTS, prefix, 1)))
                 late += lines if was_complete else 0
         marker.touch()
-        for each in (folder, *folder.parents):
-            sync_path(each)
-            if each == self._place.parent:
-                break
+        _sync(folder, self._place)
         self._late += late
         files = sum(1 for _ in folder.glob(f"{_COMPLETE}*"))
         yield CompletePartition(partition, files, late)
+
+
+def _sync(folder: Path, place: Path) -> None:
+    """Let the names in a folder be on the disk, and those of the folders up to `place`."""
+    for each in (folder, *folder.parents):
+        sync_path(each)
+        if each == place.parent:
+            break
 
 
 def _publish(draft: Path, target: Path) -> int:
@@ -304,3 +361,110 @@ def _publish(draft: Path, target: Path) -> int:
     if end:  # an empty one may be that of late records which are just being written
         draft.rename(target)
     return lines
+
+
+# ---- in batches ----------------------------------------------------------------------------------
+
+
+class _Notes(Operator):
+    """Makes a row of each partition in a batch, with the lines of the batch."""
+
+    by_row = False
+
+    def __init__(self, lines: _Lines) -> None:
+        self._lines = lines
+
+    def prepare(self, context: Context) -> None:
+        self._lines.prepare()
+
+    def start(self, attempt: Attempt) -> dict[str, tuple[Time, Time, list[str]]]:
+        return {}
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        for row in rows:
+            partition, time, end, line = self._lines.of(row)
+            batch.setdefault(partition, (time, end, []))[2].append(line)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        notes = batch.items()
+        emit([(name, time, end, attempt.txid, lines) for name, (time, end, lines) in notes])
+
+
+class _Row(NamedTuple):
+    """What is delivered of a partition, with a batch."""
+
+    partition: str
+    lines: list[str] | None  # None: it is complete
+    files: int  # of the partition, before late records
+    late: int  # records after it was complete
+
+
+def _note_lines(note: tuple[Any, ...], state: KeyState[list[int]]) -> Iterator[_Row]:
+    """The state of a partition: whether it is complete, its files, the last batch of them, and
+    late records that were not announced."""
+    partition, _, end, txid, lines = note
+    is_complete, files, last, late = state.value or [0, 0, 0, 0]
+    if is_complete:
+        late += len(lines)
+    elif txid > last:
+        files += 1
+    state.value, state.timer = [is_complete, files, txid, late], end
+    yield _Row(partition, lines, files, late)
+
+
+def _complete(partition: str, state: KeyState[list[int]]) -> Iterator[_Row]:
+    _, files, last, late = state.value or [0, 0, 0, 0]
+    state.value = [1, files, last, 0]
+    yield _Row(partition, None, files, late)
+
+
+def _is_complete(row: _Row) -> bool:
+    return row.lines is None
+
+
+def _completed(row: _Row) -> CompletePartition:
+    return CompletePartition(row.partition, row.files, row.late)
+
+
+class _Delivery:
+    """The delivery of an outbox, to files whose names have the number of their batch: a delivery
+    that is repeated writes the same files again."""
+
+    notes = False
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def prepare(self, context: Context) -> None: ...
+
+    def packed(self, rows: Sequence[_Row]) -> Iterator[list[Any]]:
+        for row in rows:
+            yield [*row]
+
+    def open(self, batches: str) -> int:
+        self._batches = f"{zlib.crc32(batches.encode()):08x}"
+        return 0
+
+    def deliver(self, txid: int, packed: Sequence[Any]) -> None:
+        """Write files, and then markers. Raises the system's OSError."""
+        files: dict[Path, list[str]] = {}
+        for partition, lines, _, late in packed:
+            name = f"{_LATE if late else _COMPLETE}{self._batches}-{txid:012}.jsonl"
+            files.setdefault(self._place / partition / name, []).extend(lines or ())
+        for path, lines in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if lines:
+                draft = path.with_name(f".{path.name}")
+                with draft.open("wb") as file:
+                    file.write(utf8("".join(lines)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.rename(path)
+        for partition in [partition for partition, lines, _, _ in packed if lines is None]:
+            folder = self._place / partition
+            sync_path(folder)
+            (folder / _MARKER).touch()
+        for folder in {path.parent for path in files}:
+            _sync(folder, self._place)
+
+    def close(self) -> None: ...

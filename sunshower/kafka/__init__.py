@@ -12,6 +12,7 @@ from sunshower.kafka.consuming.decoding import KafkaRecord as KafkaRecord
 from sunshower.kafka.consuming.decoding import Received as Received
 from sunshower.kafka.consuming.start_position import StartPosition as StartPosition
 from sunshower.kafka.consuming.start_position import StartTime as StartTime
+from sunshower.kafka.exactly_once.batch_messages import KafkaMessages as KafkaMessages
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions as BatchOptions
 from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque as KafkaOpaque
 from sunshower.kafka.exactly_once.batch_spouts import KafkaRanges as KafkaRanges

@@ -59,7 +59,12 @@ from sunshower.topologies.operators.keyed.process_settings import (
     process_of,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.record_operators import RecordOperators
+from sunshower.topologies.operators.record_operators import (
+    CONNECTED,
+    IN_ORDER,
+    GroupedStream,
+    RecordOperators,
+)
 from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.stages import (
     Declarations,
@@ -74,28 +79,9 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Row
 from sunshower.topologies.signatures import BoltCode, Many, name_of
 
-# ---- grouped stream ------------------------------------------------------------------------------
-
 R_co = TypeVar("R_co", covariant=True)
 Other = TypeVar("Other")
 S = TypeVar("S", bound=StateOfKey)
-
-
-class GroupedStream:
-    """A stream with a grouping, which has none of the stream's operators."""
-
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def __getattr__(self, name: str) -> Never:
-            """Raise TopologyError for an operator of the stream: it says where to call it."""
-            stream = self.__dict__.get("stream")
-            if name.startswith("_") or not hasattr(type(stream), name):
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            raise TopologyError(
-                f"{stream}: .{name}(…) is called on a stream, not behind its grouping. Call it "
-                "before the grouping, or begin new tasks: .shuffle().stage(id, parallelism)"
-                f".{name}(…)"
-            )
 
 
 # ---- streams -------------------------------------------------------------------------------------
@@ -532,12 +518,15 @@ class OrderedRows(Stream[R_co], Generic[R_co, L_co]):
         return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 
 
-class OrderedRecords(Generic[R_co]):
+class OrderedRecords(GroupedStream, Generic[R_co]):
     """The records of each key of a stream in the order of their event time, for one operator. They
     wait in its state, from which they are removed together with the changes that they cause."""
 
+    call_it = IN_ORDER
+
     def __init__(self, grouped: GroupedRecords[R_co], order: EventOrder) -> None:
-        self._grouped, self._order = grouped, order
+        self.stream, self._by = grouped._grouped()
+        self._order = order
 
     @overload
     def process(
@@ -564,7 +553,7 @@ class OrderedRecords(Generic[R_co]):
         made is emitted until it is processed. If `function` raises, the watermark is repeated, and
         after `attempts_max` times the topology ends. Settings: OrderedSettings.
         """
-        stream, by = self._grouped._grouped()
+        stream, by = self.stream, self._by
         given: ProcessSettings = settings  # type: ignore[assignment]
         rows = process_of(stream, by, function, on_timer, fields, given, self._order)
         return OrderedRows.of_rows(stream.topology, rows, "process")
@@ -587,17 +576,19 @@ class OrderedRecords(Generic[R_co]):
         `skip="to_last"`: at its last record; "to_next": behind its first record. Settings:
         TotalsSettings.
         """
-        stream, by = self._grouped._grouped()
+        stream, by = self.stream, self._by
         pattern = steps, within, skip
         rows = matches_of(stream, by, self._order, pattern, select, fields, settings)
         return OrderedRows.of_rows(stream.topology, rows, "match")
 
 
-class ConnectedRecords(Generic[R_co]):
+class ConnectedRecords(GroupedStream, Generic[R_co]):
     """The records of several streams, each grouped by its key, whose states they share."""
 
+    call_it = CONNECTED
+
     def __init__(self, grouped: Sequence[GroupedRecords[Any]]) -> None:
-        self._grouped = tuple(grouped)
+        self._grouped, self.stream = tuple(grouped), grouped[0].stream
 
     def connect(self, other: GroupedRecords[Other]) -> ConnectedRecords[R_co | Other]:
         """The records of a further stream, too."""

@@ -44,6 +44,7 @@ from sunshower.experiments import (
     until,
     worker,
 )
+from sunshower.state import MemoryState
 from tests.arguments.helpers import (
     VALUES,
     Calls,
@@ -89,6 +90,7 @@ KAFKA: Calls = {
     **functions(kafka.Protobuf, message=sale_pb2.Sale),
     **functions(kafka.KafkaBolt, kafka.KafkaBolt.dead_letters, kafka.Producer),
     **functions(kafka.TransactionalKafkaBolt, transactional_id="x"),
+    **functions(kafka.KafkaMessages, transactional_id="x", state=MemoryState()),
     **functions(kafka.SoleWriterBolt, id="word"),
     "SoleWriterBolt of lines": (
         used(lambda **named: kafka.SoleWriterBolt(BROKER, "t", **named), _written),

@@ -127,6 +127,10 @@ COUNT = "it must be a whole number of at least"
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: lines().bolt("b", count_words), r"declare a grouping, as in \.shuffle\(\)\.b"),
     (lambda: lines().shuffle().map(str), r"\.map\(…\) is called on a stream, not behind its group"),
+    (
+        lambda: lines().group_by("word").connect(lines().group_by("word")).map(str),
+        r"before group_by and connect, or behind what process\(…\) makes",
+    ),
     (lambda: lines().shuffle().join(lines()), r"before the grouping, or begin new tasks"),
     (lambda: topology().bolt("b", count_words, inputs=lines().shuffle()), r"\[stream\.shuffle"),
     (lambda: lines().shuffle().bolt("b", count_words, fields=5), "5 are not field names"),

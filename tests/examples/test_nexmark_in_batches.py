@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,9 +25,6 @@ from tests.trident.rigs.moving_states import keep_rows
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.rigs.programs import SETTINGS
 
-# Not in batches: the files of q10, and the side input of q13, a spout of an ordinary stream.
-NAMES = [name for name in QUERIES if name not in {"q10", "q13"}]
-
 
 def declared(
     name: str, tasks: int, kind: type[Any] = RowBatches, rows: int = 50, **config: Any
@@ -39,8 +37,11 @@ def declared(
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_query_has_the_rows_of_the_plain_program(name: str, tasks: int) -> None:
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_has_the_rows_of_the_plain_program(
+    name: str, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     topology, rows = declared(name, tasks)
     rows.records("out").shuffle().bolt("rows", Rows)
     done = run_inline(topology.graph(), seed=tasks, clock=ManualClock(), steps_max=200_000)

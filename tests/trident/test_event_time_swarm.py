@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from benchmarks.simulated.stage_chains import by_place
 from tests.seeds import seed_ranges
 from tests.topologies.operators.windows.event_time_swarm import (
     DISTURBANCES,
     late_counts,
     run_program,
 )
-from tests.trident.rigs.event_time_batches import BatchProgram, numbers_in
+from tests.trident.rigs.event_time_batches import BatchProgram, BatchStageProgram, numbers_in
 
 
 @seed_ranges(2_000, few=100, size=25)
@@ -33,3 +34,17 @@ def test_no_failure_makes_a_row_of_a_batch_late(seeds: range) -> None:
         assert counted >= len(late) or not is_complete, f"seed {seed}"
         happened += program.happened
     assert DISTURBANCES - happened.keys() == set()
+
+
+@seed_ranges(2_000, few=200, size=20)
+def test_chains_of_stages_have_each_row_once(seeds: range) -> None:
+    """Two to four stages of all kinds, behind such sources, and behind each other."""
+    for seed in seeds:
+        program = BatchStageProgram(seed)
+        run_program(program)
+        about = f"seed {seed}: {' → '.join(program.kinds)}, late: {program.late()}"
+        rows, last = program.written(), program.last
+        assert last is not None
+        assert by_place(rows) == program.expected(), about
+        if not (last.is_update or program.too_old):
+            assert Counter(rows) == Counter(last.rows()), about

@@ -23,6 +23,7 @@ from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.producer import (
     TOO_LARGE,
     Composer,
+    Delivered,
     Headers,
     Message,
     MessageParts,
@@ -299,18 +300,26 @@ class Transactions(Producer):
     def begin(self) -> None:
         self._do("beginning", self._client.begin_transaction)
 
-    def produce(self, message: Message) -> None:
-        """Send a message in the transaction. Waits while the queue is full.
+    def produce(self, message: Message, delivered: Delivered | None = None) -> None:
+        """Send a message in the transaction, `delivered` as in `send`. Waits while the queue is
+        full.
 
         Raises KafkaError for messages that can never be sent, and if the brokers do not answer.
         """
         until_s = time.monotonic() + _WITHIN_S
-        while not self.send(message):
+        while not self.send(message, delivered):
             self.poll(0.1)
             if time.monotonic() > until_s:
                 raise KafkaUnreachable(
                     f"the Kafka at {self.address} has taken no message for {_WITHIN_S:g} s"
                 )
+
+    def note(self, offset: Any, reader: Any) -> None:
+        """Commit an offset of the reader's group in the transaction, a TopicPartition."""
+        group = reader.consumer_group_metadata()
+        self._do(
+            "noting", lambda: self._client.send_offsets_to_transaction([offset], group, _WITHIN_S)
+        )
 
     def commit(self) -> None:
         """Commit; readers see the messages soon after this returns, once the brokers have written

@@ -38,6 +38,29 @@ R_co = TypeVar("R_co", covariant=True)
 PAIRS = Schema(("branch", "record"))
 
 
+IN_ORDER = "before group_by and in_order, or behind what process(…) or match(…) makes of them"
+CONNECTED = "before group_by and connect, or behind what process(…) makes of them"
+
+
+class GroupedStream:
+    """A stream with a grouping: it has few of the stream's operators, or only those that follow."""
+
+    # Where an operator of the stream is called instead.
+    call_it = "before the grouping, or begin new tasks: .shuffle().stage(id, parallelism).{name}(…)"
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise TopologyError for an operator of the stream: it says where to call it."""
+            stream = self.__dict__.get("stream")
+            if name.startswith("_") or not hasattr(type(stream), name):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            raise TopologyError(
+                f"{stream._where(name)}: .{name}(…) is called on a stream, not behind its "
+                f"grouping. Call it {self.call_it.format(name=name)}"
+            )
+
+
 class RecordOperators(Generic[R_co]):
     """What ordinary streams and streams of batches have in common. The class of each kind declares
     the types of what these methods return."""

@@ -1,6 +1,7 @@
-"""Declares the keyed operators, joins and tables of batches; separate because streams are long.
+"""Declares what has an opaque state in batches; separate because streams are long.
 
-They are those of ordinary streams, which `KeyedInBatches` runs in the commit phase.
+Keyed operators, joins and tables are those of ordinary streams, which `KeyedInBatches` runs in the
+commit phase.
 """
 
 from __future__ import annotations
@@ -50,8 +51,17 @@ from sunshower.trident.declaration.stateful import (
     new_state,
 )
 from sunshower.trident.stages.keyed_operators import KeyedInBatches
+from sunshower.trident.stages.outbox import Delivery, Outbox
 from sunshower.trident.stages.persisting import BatchSlot
-from sunshower.trident.stages.plan import ByFields, Join, RoundRobin, Sharing, TaskSettings, ToAll
+from sunshower.trident.stages.plan import (
+    ByFields,
+    Join,
+    RoundRobin,
+    Sharing,
+    TaskSettings,
+    ToAll,
+    ToFirst,
+)
 
 if TYPE_CHECKING:
     from sunshower.trident.declaration.stage_builder import BatchStage
@@ -191,6 +201,8 @@ def opaque_state(
     settings: Mapping[str, Any],
     where: str,
     spread: Spread = Spread.BY_KEY,
+    *,
+    in_place: bool = False,
 ) -> BatchSlot:
     """Register the state of a keyed operator. Raises as new_state, and TopologyError for a state
     that does not keep the values from before a batch."""
@@ -202,9 +214,16 @@ def opaque_state(
             "that is repeated, which the function is called with again; take one of kind opaque"
         )
     join = partial(joined, has_panes=False)
-    return new_state(
-        state, id, stream, where, not_exactly_once=False, by=by, join=join, spread=spread
-    )
+    about: Any = {"by": by, "join": join, "spread": spread, "in_place": in_place}
+    return new_state(state, id, stream, where, not_exactly_once=False, **about)
+
+
+def delivered(
+    stream: AnyBatches, delivery: Delivery, state: StateFactory, name: str, where: str
+) -> StageRows[BatchStage]:
+    """Deliver the rows of committed batches, see Outbox; it emits none. Raises as opaque_state."""
+    slot = opaque_state(stream, (), name, {"state": state}, where, in_place=True)
+    return stream.send(ToFirst(), {}).then(Outbox(slot, delivery), Schema(("nothing",)))
 
 
 # ---- joins and tables ----------------------------------------------------------------------------

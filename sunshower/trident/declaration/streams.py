@@ -35,7 +35,13 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
-from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
+from sunshower.topologies.operators.record_operators import (
+    CONNECTED,
+    IN_ORDER,
+    PAIRS,
+    GroupedStream,
+    RecordOperators,
+)
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     check_fields,
@@ -238,7 +244,7 @@ class Aggregations(Generic[R_co]):
         self,
         window: AnyWindow,
         *aggregators: AnyAggregator,
-        state: StateFactory,
+        state: StateFactory | None = None,
         fields: Columns | None = None,
         name: str = "windows",
         not_exactly_once: bool = False,
@@ -248,7 +254,8 @@ class Aggregations(Generic[R_co]):
         end of a time window or of a session, or the number of a count window. The state `name`
         holds the contents of open windows; the commit phase of a batch writes those of its groups.
 
-        Raises TopologyError if a spout upstream does not know the event time of its rows.
+        Raises TopologyError without a state, and if a spout upstream does not know the event time
+        of its rows.
         """
         stream, by = self._grouped()
         about: Any = {"not_exactly_once": not_exactly_once, "where": self._location("window")}
@@ -282,8 +289,10 @@ class Aggregations(Generic[R_co]):
         return stream.stage.where((f"group_by({', '.join(by)}), " if by else "") + word)
 
 
-class GroupedBatches(Aggregations[R_co]):
+class GroupedBatches(GroupedStream, Aggregations[R_co]):
     """Rows of batches, grouped by the values of the fields `by`."""
+
+    call_it = "before group_by, or in new tasks: .partition_by(field, parallelism=2).{name}(…)"
 
     def __init__(self, stream: BatchStream[R_co], by: Sequence[str]) -> None:
         self.stream, self.by = stream, tuple(by)
@@ -339,12 +348,14 @@ class GroupedBatches(Aggregations[R_co]):
         return OrderedGroups(stream, by, event_order(stream, field, late, settings, where))
 
 
-class OrderedGroups(Generic[R_co]):
+class OrderedGroups(GroupedStream, Generic[R_co]):
     """The rows of each key in the order of their event time, for one operator. They wait in its
     state, from which they are removed together with the changes that they cause."""
 
+    call_it = IN_ORDER
+
     def __init__(self, stream: BatchStream[R_co], by: tuple[str, ...], order: EventOrder) -> None:
-        self._stream, self._by, self._order = stream, by, order
+        self.stream, self._by, self._order = stream, by, order
 
     def process(
         self,
@@ -358,7 +369,7 @@ class OrderedGroups(Generic[R_co]):
         their order, and between them with timers: one that is due at the time of a row is first.
         `state.time` is the time of the row. Settings: OrderedBatchSettings."""
         where = self._where(f"process({code_name(function)})")
-        about = self._stream, self._by, function, on_timer, fields, settings, where, self._order
+        about = self.stream, self._by, function, on_timer, fields, settings, where, self._order
         return self._outputs(processed(*about))
 
     def match(
@@ -373,23 +384,25 @@ class OrderedGroups(Generic[R_co]):
         """What `select` makes of each match of a pattern in the rows of a key, as on ordinary
         streams. Settings: KeyedBatchSettings."""
         pattern, about = (steps, within, skip), (select, fields, settings, self._where("match"))
-        return self._outputs(matched(self._stream, self._by, self._order, pattern, *about))
+        return self._outputs(matched(self.stream, self._by, self._order, pattern, *about))
 
     def _where(self, word: str) -> str:
-        return self._stream.stage.where(f"group_by({', '.join(self._by)}), {word}")
+        return self.stream.stage.where(f"group_by({', '.join(self._by)}), {word}")
 
     def _outputs(self, state: WrittenState) -> TimedBatches[Any, Any]:
-        outputs = TimedBatches[Any, Any](state.rows, self._stream.schema)
+        outputs = TimedBatches[Any, Any](state.rows, self.stream.schema)
         outputs.written = state
         outputs.named(state.slot.name)
         return outputs
 
 
-class ConnectedBatches(Generic[R_co]):
+class ConnectedBatches(GroupedStream, Generic[R_co]):
     """The rows of several streams, each grouped by its key, whose states they share."""
 
+    call_it = CONNECTED
+
     def __init__(self, grouped: Sequence[GroupedBatches[Any]]) -> None:
-        self._grouped = tuple(grouped)
+        self._grouped, self.stream = tuple(grouped), grouped[0].stream
 
     def connect(self, other: GroupedBatches[Other]) -> ConnectedBatches[R_co | Other]:
         """The rows of a further stream, too."""
@@ -679,6 +692,12 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         given, and its name is "distinct"."""
         fields = (on,) if isinstance(on, str) else tuple(on)
         given: Any = {"name": "distinct", **settings}
+        if (
+            "ttl_s" not in given and "event_time" in given
+        ):  # as on ordinary streams: nothing expires
+            self._check_fields("distinct", (given.pop("event_time"),))
+            for name in ("late", "zone", "ahead", "unit"):
+                given.pop(name, None)
         columns = self.schema.fields if self.schema.type is tuple else self.schema.type
         return self.group_by(*fields).process(first_in_batches, fields=columns, **given)
 

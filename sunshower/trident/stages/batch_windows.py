@@ -44,6 +44,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     length_of,
+    lowest,
     minus,
     plus,
 )
@@ -85,6 +86,7 @@ class WindowBatch(list[Any]):
     is_idle = False  # no source holds it back, because all are idle
     has_ended = False  # there are no rows after this batch
     ends_all = False  # open windows end with it
+    first: Time = inf  # the lowest end of a window whose row leaves with it
     writes = False  # also without rows
 
     def __bool__(self) -> bool:
@@ -162,9 +164,13 @@ class Windows(Persist, Timed):
         newest = newest if newest in (inf, -inf) else operator.end_of(newest)
         about: Any = {"ended": batch.has_ended, "newest": newest, "begun_s": batch.begun_s}
         if batch.is_idle and self._is_known and not operator.has_open:
-            return SourceTime(inf, inf, idle=True, **about)
+            return SourceTime(inf, batch.first, idle=True, **about)
         front = self._ended_at(batch.time)
-        earlier = front if self.time is None else minus(batch.earlier, operator.late)
+        if self.time is None:
+            return SourceTime(front, front, idle=False, **about)
+        # A source that is idle now may have held back in the batch before: then rows leave that are
+        # before what the others had reached.
+        earlier = lowest([minus(batch.earlier, operator.late), batch.first])
         return SourceTime(front, earlier, idle=False, **about)
 
     def _ended_at(self, time: Time) -> Time:
@@ -222,6 +228,7 @@ class Windows(Persist, Timed):
             store.forget()
         self._late_before = value["late"] if self._late_before is None else self._late_before
         self.late_records.count = value["late"] - self._late_before
+        batch.first = lowest(row[len(self.by)] for row in fired)
         ended = self.operator.ended_records(self._in_order(fired))
         too_late = self.operator.records(late)
         return [*((ON_TIME, row) for row in ended), *((LATE, row) for row in too_late)]

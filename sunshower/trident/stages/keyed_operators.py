@@ -85,6 +85,7 @@ class TimedRows(list[Any]):
 
     sources: Sequence[SourceTime | None] = ()
     is_due = False
+    first: Time = inf  # nothing that leaves of what was open before it is before this
 
     def __bool__(self) -> bool:
         return self.is_due or len(self) > 0
@@ -119,6 +120,8 @@ class KeyedInBatches(Persist, Timed):
             self.has_times = self.timed.has_times
         if isinstance(calls, TimedProcess):
             self.time = calls.event_time
+        is_timed_join = isinstance(calls, StreamJoin) and calls.late is not None
+        self._is_by_event_time = is_timed_join or self.time is not None
 
     @property
     def timed(self) -> WindowOperator | None:
@@ -145,6 +148,7 @@ class KeyedInBatches(Persist, Timed):
                 'states of Sunshower do, such as SqliteState("states.db")'
             )
         self._last: Attempt | None = None  # that has written what is in memory
+        self._ended: tuple[int, Time] | None = None  # a batch, and up to where timers were due then
         self._counted = 0  # the last batch whose late rows were counted
         self._reader: TimeReader | None = None
         if self.event_time is not None and isinstance(self.calls, KeyedProcess):
@@ -174,8 +178,8 @@ class KeyedInBatches(Persist, Timed):
             "begun_s": max(0.0, before.begun_s),
         }
         if reached.is_idle and not self.timed.has_open:
-            return SourceTime(inf, inf, idle=True, **about)
-        earlier = lowest([front, self.timed.front(self.timed.time(before))])
+            return SourceTime(inf, batch.first, idle=True, **about)
+        earlier = lowest([front, batch.first, self.timed.front(self.timed.time(before))])
         return SourceTime(front, earlier, idle=False, **about)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:
@@ -198,7 +202,7 @@ class KeyedInBatches(Persist, Timed):
         time = before.begun_s if self.event_time is None else as_float(before.time(0))
         if self.sources:
             self.calls.set_time(time)
-        outputs = self._process(batch, before, time)
+        outputs = self._process(batch, attempt.txid, before, time)
         if store.keeps_ages:
             store.expire_in_batch(self.slot.written_by(attempt))
         store.commit()
@@ -216,11 +220,16 @@ class KeyedInBatches(Persist, Timed):
                 self.timed.take_back(dict(zip(changes, before, strict=True)), changes)
         self.slot.changes = {}
 
-    def _process(self, rows: TimedRows, before: ReachedInBatch, time: float) -> list[Any]:
+    def _process(
+        self, rows: TimedRows, txid: int, before: ReachedInBatch, time: float
+    ) -> list[Any]:
         """The rows of the calls, and of what is due after them."""
         calls, timed, outputs = self.calls, self.timed, list[Any]()
         if timed is not None:
-            timed.begin_batch(before)
+            stored = timed.begin_batch(before)
+            if timed.has_open and self._is_by_event_time:
+                last, time_of_last = self._ended or (txid, stored)
+                rows.first = timed.front(time_of_last if last < txid else stored)
         calls.announce(rows)
         for row in rows:
             if self._reader is not None:
@@ -232,7 +241,9 @@ class KeyedInBatches(Persist, Timed):
             return outputs
         if isinstance(timed, OrderedProcess | StreamJoin):  # its rows are in memory until then
             timed.flush()
-        ended = timed.end_batch(ReachedInBatch(rows.sources), writes=len(rows) > 0)
+        reached: Any = ReachedInBatch(rows.sources)
+        ended = timed.end_batch(reached, writes=len(rows) > 0)
+        self._ended = txid, timed.time(reached)
         if isinstance(timed, OrderedProcess):
             return [*((LATE, row) for row in outputs), *((ON_TIME, row) for row in ended)]
         return outputs + ended
@@ -240,7 +251,7 @@ class KeyedInBatches(Persist, Timed):
     def _forget(self) -> None:
         """Forget what is in memory: it is not what the state has. It is read again, as it was
         before the batch."""
-        self._last = None
+        self._last = self._ended = None
         self.calls.discard()
         self.calls.store.forget()
         if self.timed is not None:

@@ -98,6 +98,18 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.join(s, "word", how="anti"), "is for a join across batches"),
     (TopologyError, lambda s: s.join(s, "word", how="semi", keep_s=None), "is not a state"),
     (TopologyError, lambda s: s.group_by("word").table(), "is not a state"),
+    (TopologyError, lambda s: s.window(tumbling(count=2), count()), "None is not a state"),
+    (TopologyError, lambda s: s.group_by("word").map(one), "Call it before group_by, or in new"),
+    (
+        TopologyError,
+        lambda s: s.group_by("word").in_order("length").aggregate(count()),
+        r"aggregate\(…\) is called on a stream.* before group_by and in_order, or behind what",
+    ),
+    (
+        TopologyError,
+        lambda s: s.group_by("word").connect(s.group_by("word")).map(one),
+        r"before group_by and connect, or behind what process\(…\) makes",
+    ),
     (
         TopologyError,
         lambda s: s.join(s, "word", as_of="at"),

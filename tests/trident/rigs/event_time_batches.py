@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from benchmarks.simulated.stage_chains import FIELDS, Part, Row, StageChain
 from sunshower import Context, KeyState, Topology, collect, sessions, tumbling
 from sunshower.errors import Unavailable
+from sunshower.simulation.cluster import SimRun
 from sunshower.state import MemoryState
+from sunshower.topologies.operators.states import MapState
 from sunshower.trident import (
     InMemory,
     OpaquePartitionedSpout,
@@ -20,14 +23,19 @@ from sunshower.trident import (
 )
 from sunshower.trident.spouts.bounds import Room
 from tests.topologies.operators.windows.event_time_swarm import (
+    DELAY_S,
     LATE,
     SETTINGS,
+    SPEED,
     WINDOW,
     Event,
     EventLog,
     EventProgram,
     relay,
 )
+from tests.topologies.operators.windows.stage_swarm import StageProgram, kinds_of
+from tests.topologies.operators.windows.stage_swarm import numbers_in as numbers_in_row
+from tests.topologies.operators.windows.stage_swarm import relay as numbered_event
 
 
 class _LogBatches:
@@ -107,13 +115,30 @@ def numbered(event: Any, state: KeyState[float]) -> Iterator[Numbered]:
     state.value = at
 
 
-class BatchProgram(EventProgram):
+class _BatchLogs(EventProgram):
+    """Before a batch has an added partition, it gets no records."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.first = dict.fromkeys(self.density)  # partitions that were not added
+
+    def produce(self, step: int) -> None:
+        density = self.density
+        self.density = {
+            (source, part): one
+            for (source, part), one in density.items()
+            if (source, part) in self.first or part in self.logs[source].found
+        }
+        super().produce(step)
+        self.density = density
+
+
+class BatchProgram(_BatchLogs):
     """One random program; what it has written is in its states: the numbers of the records in
     windows, those that came too late, and those that came too late for a second window."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.first = dict.fromkeys(self.density)  # partitions that were not added
         kind = self.draw.choice((StateKind.OPAQUE, StateKind.TRANSACTIONAL))
         self.kinds = [self.draw.choice((Transactional, Opaque)) for _ in self.logs]
         has_opaque = Opaque in self.kinds
@@ -126,24 +151,10 @@ class BatchProgram(EventProgram):
 
     def topology(self) -> Topology:
         topology, draw = Topology("events", **SETTINGS), self.draw
-        about: Any = {
-            "store": InMemory(),
-            "max_batches": draw.choice((1, 1, 3)),
-            "interval_s": draw.choice((1.0, 2.0)),
-            "skip": Skip(attempts=10_000),
-        }
-        streams = []
-        for number, (log, tasks, kind) in enumerate(
-            zip(self.logs, self.tasks, self.kinds, strict=True)
-        ):
-            chance = Random(self.seed) if kind is Opaque else None
-            spout = kind(log, draw.choice((2, 4, 50)), chance)
-            given = {"parallelism": tasks, "group": "g", **(about if not number else {})}
-            stream = batches(topology, f"in-{number}", spout, **given)
-            if not number or draw.random() < 0.5:
-                name = "relay" if not number else f"relay-{number}"
-                stream = stream.partition_by("number", parallelism=2).named(name)
-            streams.append(stream.map(relay, fields=("key", "number", "at")))
+        streams = [
+            stream.map(relay, fields=("key", "number", "at"))
+            for stream in streams_of(self, topology, self.kinds)
+        ]
         by_key = streams[0].merge(*streams[1:]).group_by("key")
         numbers = collect("number", name="numbers")
         windows = by_key.window(
@@ -169,16 +180,116 @@ class BatchProgram(EventProgram):
         ended.aggregate(collect("numbers"), state=self.windows, name="ended")
         return topology
 
-    def produce(self, step: int) -> None:
-        """Write the records of one step. Before a batch has an added partition, it gets none."""
-        density = self.density
-        self.density = {
-            (source, part): one
-            for (source, part), one in density.items()
-            if (source, part) in self.first or part in self.logs[source].found
+
+def other_numbers(run: SimRun, draw: Random) -> None:
+    """Give a stage that can have it another number of tasks."""
+    tasks = draw.randint(1, 3)
+    stages = [
+        id
+        for id, component in run.plan.graph.components.items()
+        if getattr(component.implementation, "refuses", str)(tasks) is None
+    ]
+    run.rebalance(tasks={draw.choice(stages): tasks}, wait_s=draw.choice((0.0, 5.0)))
+
+
+class BatchStageProgram(_BatchLogs, StageProgram):
+    """A random chain of stages in batches. Its rows and the late ones are in states."""
+
+    faults: ClassVar = {**StageProgram.faults, "other numbers": other_numbers}
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.kinds = kinds_of(seed, in_batches=True)
+        self.rows, self.late_rows = MemoryState(), dict[str, MemoryState]()
+
+    def topology(self) -> Topology:
+        draw, topology = self.draw, Topology("stages", **SETTINGS)
+        chance = LATE + SPEED * DELAY_S
+        chain = StageChain(draw, LATE, chance, self._keep_late, in_batches=True)
+        kinds = [draw.choice((Transactional, Opaque)) for _ in self.logs]
+        parts = [
+            Part(
+                stream.map(numbered_event, fields=FIELDS), self._on_time(log), "source", False, True
+            )
+            for stream, log in zip(streams_of(self, topology, kinds), self.logs, strict=True)
+        ]
+        last = parts[0]
+        for number, kind in enumerate(self.kinds):
+            last = chain.stage(f"s{number}", kind, last, parts)
+            parts.append(last)
+        _keep(last.stream, self.rows, "rows")
+        self.last = last
+        return topology
+
+    def written(self) -> list[Row]:
+        """The rows of the last stage, without the ids of records that came too late."""
+        return [
+            Row(row.key, row.at, ids)
+            for row in _kept(self.rows)
+            if (ids := tuple(sorted({*row.ids} - self.too_old)))
+        ]
+
+    def late(self) -> dict[str, set[int]]:
+        """The records that came too late for a stage, by its name."""
+        return {
+            name: ids
+            for name, state in self.late_rows.items()
+            if (ids := {id for row in _kept(state) for id in row.ids} - self.too_old)
         }
-        super().produce(step)
-        self.density = density
+
+    def _keep_late(self, name: str, stream: Any) -> None:
+        self.late_rows[name] = MemoryState()
+        _keep(stream, self.late_rows[name], name)
+
+    def _on_time(self, log: EventLog) -> Any:
+        return lambda: [
+            Row(*numbered_event(event))
+            for part in log.partitions
+            for event in part
+            if event.number in self.on_time
+        ]
+
+
+def _keep(stream: Any, state: MemoryState, name: str) -> None:
+    stream.global_().partition_persist(state, _keep_rows, name=name)
+
+
+def _keep_rows(state: MapState, rows: Sequence[Any]) -> Iterator[Any]:
+    new = [[row[0], row[1], sorted(numbers_in_row(row[2:]))] for row in rows]
+    state.multi_put(["rows"], [[*(state.multi_get(["rows"])[0] or ()), *map(_as_lists, new)]])
+    yield from ()
+
+
+def _as_lists(row: list[Any]) -> list[Any]:
+    key, at, ids = row
+    return [key, at if isinstance(at, int | float) else str(at), ids]
+
+
+def _kept(state: MemoryState) -> list[Row]:
+    return [Row(key, at, tuple(ids)) for key, at, ids in dict(state.items()).get("rows", ())]
+
+
+def streams_of(program: EventProgram, topology: Topology, kinds: Sequence[Any]) -> list[Any]:
+    """The batches of the sources of a program."""
+    draw, streams = program.draw, list[Any]()
+    about: Any = {
+        "store": InMemory(),
+        "max_batches": draw.choice((1, 1, 3)),
+        "interval_s": draw.choice((1.0, 2.0)),
+        "skip": Skip(attempts=10_000),
+    }
+    for number, (log, tasks, kind) in enumerate(
+        zip(program.logs, program.tasks, kinds, strict=True)
+    ):
+        chance = Random(program.seed) if kind is Opaque else None
+        spout = kind(log, draw.choice((2, 4, 50)), chance)
+        given = {"parallelism": tasks, "group": "g", **(about if not number else {})}
+        stream: Any = batches(topology, f"in-{number}", spout, **given)
+        if not number or draw.random() < 0.5:
+            name = "relay" if not number else f"relay-{number}"
+            stream = stream.partition_by("number", parallelism=2).named(name)
+        streams.append(stream)
+    return streams
 
 
 def numbers_in(state: MemoryState) -> Counter[int]:

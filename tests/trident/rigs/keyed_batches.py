@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -128,38 +129,38 @@ PAIR = ("key", "number", "at", "price_at", "price")
 NAMES = ("timed", "ordered", "matched", "versions", "as-of", "ever", "both", *JOINS)
 
 
-def declare(orders: Any, prices: Any, settings: Callable[[str], Any]) -> dict[str, Any]:
-    """The rows of each operator. `settings`: those of the operator of a name."""
+def declare(
+    orders: Any, prices: Any, settings: Callable[[str], Any], names: Collection[str] = NAMES
+) -> dict[str, Any]:
+    """The rows of each operator of these names. `settings`: those of the operator of a name."""
     by_key = orders.group_by("key")
     in_order = by_key.in_order("at", late=LATE)
     steps = PatternStep("even", is_even), PatternStep("odd", is_odd, at_least=1, strict=True)
-    table = prices.group_by("key").table(field="at", **settings("versions"))
-    rows = {
-        "timed": by_key.process(
-            remind, on_timer=reminded, event_time="at", late=LATE, **settings("timed")
+
+    def as_of(**given: Any) -> Any:
+        table = prices.group_by("key").table(field="at", **settings("versions"))
+        return orders.join(table, as_of="at", how="left", late=LATE, fields=PAIR, **given)
+
+    def joined(**given: Any) -> Any:
+        fields = {} if given.get("how") in ("semi", "anti") else {"fields": PAIR}
+        return orders.join(prices, "key", field="at", late=LATE, **fields, **given)
+
+    last, about = PatternStep("last", is_even, strict=True), {"event_time": "at", "late": LATE}
+    made: dict[str, Callable[..., Any]] = {
+        "timed": partial(by_key.process, remind, on_timer=reminded, **about),
+        "ordered": partial(in_order.process, collect_run, on_timer=run_is_over),
+        "matched": partial(in_order.match, *steps, last, within=8 * STEP, select=rise),
+        "as-of": as_of,
+        "ever": partial(orders.join, prices, "key", keep_s=None, fields=PAIR),
+        **{name: partial(joined, **given) for name, given in JOINS.items()},
+        "both": partial(
+            by_key.connect(prices.group_by("key")).process,
+            *(count_both,),
+            on_timer=both_are_due,
+            **about,
         ),
-        "ordered": in_order.process(collect_run, on_timer=run_is_over, **settings("ordered")),
-        "matched": in_order.match(
-            *steps,
-            PatternStep("last", is_even, strict=True),
-            within=8 * STEP,
-            select=rise,
-            **settings("matched"),
-        ),
-        "as-of": orders.join(
-            table, as_of="at", how="left", late=LATE, fields=PAIR, **settings("as-of")
-        ),
-        "ever": orders.join(prices, "key", keep_s=None, fields=PAIR, **settings("ever")),
     }
-    for name, about in JOINS.items():
-        given = {**about, "field": "at", "late": LATE, **settings(name)}
-        if about.get("how") not in ("semi", "anti"):
-            given["fields"] = PAIR
-        rows[name] = orders.join(prices, "key", **given)
-    rows["both"] = by_key.connect(prices.group_by("key")).process(
-        count_both, on_timer=both_are_due, event_time="at", late=LATE, **settings("both")
-    )
-    return rows
+    return {name: make(**settings(name)) for name, make in made.items() if name in names}
 
 
 def texts(rows: list[Any]) -> Counter[tuple[str, ...]]:
@@ -188,7 +189,15 @@ class KeyedProgram(MovingProgram):
 
     names = (*NAMES, *(f"{name}-rows" for name in NAMES))
 
-    def __init__(self, seed: int, is_opaque: bool, store: Callable[[str, StateKind], Any]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        is_opaque: bool,
+        store: Callable[[str, StateKind], Any],
+        only: Collection[str] = NAMES,
+    ) -> None:
+        """`only`: the operators that it has."""
+        self.only = only
         super().__init__(seed, is_opaque, StateKind.OPAQUE, store)
         draw = Random(seed)
         self.orders, self.prices = orders_of(draw), prices_of(draw)
@@ -214,7 +223,7 @@ class KeyedProgram(MovingProgram):
                 about |= {"store": self.batches, "max_batches": self.max_batches}
                 about["interval_s"] = interval_s
             streams.append(batches(topology, type_.__name__, spout, **about))
-        for name, rows in declare(*streams, settings).items():
+        for name, rows in declare(*streams, settings, self.only).items():
             kept = rows.global_().partition_persist(state(f"{name}-rows"), keep_rows)
             kept.named(f"{name}-rows")
         return topology
@@ -227,7 +236,7 @@ class KeyedProgram(MovingProgram):
                 for row in dict(self.states[f"{name}-rows"].items(f"{name}-rows")).get("rows", ())
             )
             for name in NAMES
-            if name != "versions"
+            if name != "versions" and name in self.only
         }
 
     def totals(self) -> dict[str, Any]:

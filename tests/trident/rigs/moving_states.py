@@ -64,6 +64,10 @@ class Life:
     is_after: bool = False
     writes: int = 0
 
+    @property
+    def has_ended(self) -> bool:
+        return self.last is not None and self.writes >= self.last
+
     def write(self, function: Callable[[], None]) -> None:
         self.writes += 1
         is_last = self.writes == self.last

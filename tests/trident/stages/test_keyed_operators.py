@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Context, KeyState, Topology, run_inline
+from sunshower import (
+    Context,
+    KeyState,
+    Match,
+    PatternStep,
+    Records,
+    Topology,
+    count,
+    run_inline,
+    tumbling,
+)
+from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
@@ -27,15 +38,21 @@ from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from tests.seeds import seeds
 from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.keyed_batches import (
+    LATE,
     NAMES,
+    STEP,
     KeyedProgram,
     Order,
     Price,
+    Run,
     declare,
     interval,
     of_ordinary_streams,
+    orders_of,
+    texts,
 )
 from tests.trident.rigs.moving_states import Life, keep_rows
+from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.rigs.programs import SETTINGS, kill_three
 
 
@@ -106,6 +123,63 @@ def test_every_store_has_these_states(
     program = KeyedProgram(1, False, lambda _, kind: state_in(request, store, tmp_path, kind))
     assert program.run(Life(), tasks_of(Random(1)))
     assert program.run(Life(), tasks_of(Random(2)))
+
+
+class Counted(NamedTuple):
+    key: str
+    window: int
+    orders: int
+
+
+def is_few(counted: Counted) -> bool:
+    return counted.orders == 1
+
+
+def is_many(counted: Counted) -> bool:
+    return counted.orders > 1
+
+
+def growth(match: Match[Counted]) -> Run:
+    few, many = match["few"][0], match["many"][0]
+    return Run(few.key, (few.window, many.window, many.orders))
+
+
+def rising(orders: Any, settings: Mapping[str, Any]) -> Any:
+    """A pattern in the results of windows, which are behind another stage."""
+    steps = PatternStep("few", is_few), PatternStep("many", is_many)
+    window = tumbling(seconds=6 * STEP, field="at", late=LATE)
+    about: Any = {"fields": Counted, "name": "counted", **settings}
+    rows = orders.group_by("key").window(window, count(name="orders"), **about)
+    in_order = rows.group_by("key").in_order("window")
+    return in_order.match(*steps, within=1_000, select=growth, name="rising", **settings)
+
+
+TWO: Any = {"parallelism": 2}
+
+
+def itself(order: Order) -> Order:
+    return order
+
+
+@seeds(20)
+def test_a_pattern_behind_a_window_of_another_stage_has_each_match_once(seed: int) -> None:
+    draw, expected, found = Random(seed), list[Any](), MemoryState(name="found")
+    logs = orders_of(draw)
+    ordinary, topology = Topology("ordinary"), Topology("rising", **SETTINGS)
+    rows = [order for pair in zip(*logs, strict=False) for order in pair]
+    spout = Records(rows, type=Order)
+    rising(ordinary.spout("orders", spout), {}).peek(expected.append)
+    run_inline(ordinary.graph(), clock=ManualClock())
+    source = (RowBatches, OpaqueRowBatches)[seed % 2](rows, 3, partitions=2, type=Order)
+    about: Any = {"store": InMemory(), "interval_s": 0.2, "max_batches": 1 + seed % 3, **TWO}
+    stream: Any = batches(topology, "in", source, **about)
+    risen = rising(stream.shuffle(**TWO).map(itself), {"state": MemoryState(), **TWO})
+    risen.global_().partition_persist(found, keep_rows)
+    sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
+    kill_three(sim, seed, lambda number: 0.4 + 0.13 * (number % 7))
+    assert sim.wait(600.0)
+    assert expected
+    assert texts(expected) == Counter(map(tuple, dict(found.items())["rows"]))
 
 
 # ---- tables and the clock ------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -13,8 +16,11 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import Killed
 from sunshower.trident.states.factories import MemoryState
+from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.group_rig import Numbers, OpaqueNumbers, Rig
 from tests.trident.rigs.group_steps import Steps, Watched
+from tests.trident.rigs.keyed_batches import NAMES, KeyedProgram, of_ordinary_streams
+from tests.trident.rigs.moving_states import Life
 from tests.trident.rigs.programs import SETTINGS
 from tests.trident.rigs.real_states import InState
 
@@ -113,3 +119,67 @@ def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit
     assert "timeout" not in causes, "the failure must be detected before the timeout"
     if component == "counts":
         assert "failed by bolt" in causes, "a task without all of a batch does not commit it"
+
+
+# ---- the states of keyed operators ---------------------------------------------------------------
+
+SEED = 1
+KEYED = [name for name in NAMES if name != "versions"]  # the table of "as-of"
+
+
+def states_of(name: str) -> tuple[str, ...]:
+    return ("as-of", "versions") if name == "as-of" else (name,)
+
+
+@cache
+def expected() -> dict[str, Any]:
+    return {**of_ordinary_streams(SEED)}
+
+
+def ends_at(
+    last: int, name: str, store: Callable[..., Any], *, is_opaque: bool, is_after: bool
+) -> bool:
+    """Let the process end at a write, and the next run, with another number of tasks, complete.
+    Returns whether there was such a write."""
+    program = KeyedProgram(SEED, is_opaque, store, states_of(name))
+    tasks = dict.fromkeys((*NAMES, "in"), 2)
+    has_ended = not program.run(Life(last, is_after), tasks)
+    if has_ended:
+        assert program.run(Life(), dict.fromkeys(tasks, (2, 1, 3)[last % 3]))
+    assert program.rows() == {name: expected()[name]}, (last, is_opaque, is_after)
+    return has_ended
+
+
+def each_way(step: int, name: str) -> Iterator[tuple[int, bool, bool]]:
+    """Writes, with kinds of spouts, and before or after the write; a `step` leaves some out."""
+    for last in range(1 + KEYED.index(name) % step, 1_000, step):
+        for way in range(4) if step == 1 else [last // step % 4]:
+            yield last, way % 2 == 1, way > 1
+
+
+@pytest.mark.parametrize(
+    ("store", "step"),
+    [
+        ("memory", 5),
+        pytest.param("memory", 1, marks=pytest.mark.long),
+        pytest.param("sqlite", 3, marks=pytest.mark.long),
+        *(
+            pytest.param(*server.values, 5, marks=(*server.marks, pytest.mark.long))
+            for server in stores()
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", KEYED)
+def test_each_row_of_a_keyed_operator_is_made_once_when_the_process_ends_at_any_write(
+    name: str, store: str, step: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Timers, order, patterns, all joins, tables and joins as of a time, in each store."""
+
+    def new_state(_: str, kind: Any) -> Any:
+        return state_in(request, store, tmp_path, kind)
+
+    for last, is_opaque, is_after in each_way(step, name):
+        if not ends_at(last, name, new_state, is_opaque=is_opaque, is_after=is_after):
+            assert last > 20
+            return
+    raise AssertionError("the run never completes")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import Topology, collect, count, run_inline, sessions, sum_, tumbling
 from sunshower.clock import ManualClock
-from sunshower.state import MemoryState
 from sunshower.trident import FixedBatchSpout, InMemory, StateKind, batches
+from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 
 
@@ -36,8 +39,8 @@ def is_full(row: Any) -> bool:
 class Program:
     """Sessions, a window behind them, windows that are updated, and that end by their values."""
 
-    def __init__(self, kind: StateKind) -> None:
-        self.states = {name: MemoryState(kind, name) for name in NAMES}
+    def __init__(self, store: Callable[[], Any]) -> None:
+        self.states = {name: store() for name in NAMES}
         self.batches = InMemory()
 
     def topology(self, life: Life, tasks: int) -> Topology:
@@ -77,7 +80,7 @@ class Program:
         return True
 
     def outcome(self) -> dict[str, Any]:
-        rows = {name: dict(self.states[name].items()) for name in RESULTS}
+        rows = {name: dict(self.states[name].items(name)) for name in RESULTS}
         return {
             name: {
                 key: [sorted(each, key=repr) if isinstance(each, list) else each for each in value]
@@ -92,21 +95,42 @@ class Program:
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+@pytest.mark.parametrize(
+    ("store", "step"),
+    [
+        ("memory", 1),
+        pytest.param("sqlite", 3, marks=pytest.mark.long),
+        *(
+            pytest.param(*server.values, 9, marks=(*server.marks, pytest.mark.long))
+            for server in stores()
+        ),
+    ],
+)
 def test_each_row_counts_once_when_the_process_ends_at_any_write(
-    kind: StateKind, *, is_after: bool
+    store: str,
+    step: int,
+    kind: StateKind,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    *,
+    is_after: bool,
 ) -> None:
     """The next run has another number of tasks, or as many."""
-    plain = Program(kind)
+
+    def program() -> Program:
+        return Program(partial(state_in, request, store, tmp_path, kind))
+
+    plain = program()
     assert plain.run(Life())
     expected = plain.outcome()
     assert expected["sums"] == {
         user: sum(click.number for click in CLICKS if click.user == user) for user in "ab"
     }
-    for last in range(1, 1_000):
-        program = Program(kind)
-        if program.run(Life(last, is_after)):
+    for last in range(1, 1_000, step):
+        ending = program()
+        if ending.run(Life(last, is_after)):
             assert last > 40
             return
-        assert program.run(Life(), (2, 1, 3)[last % 3]), f"write {last}"
-        assert program.outcome() == expected, f"write {last}"
+        assert ending.run(Life(), (2, 1, 3)[last // step % 3]), f"write {last}"
+        assert ending.outcome() == expected, f"write {last}"
     raise AssertionError("the run never completes")

@@ -247,12 +247,13 @@ def joined_as_of(
     return begin_join(declared_as_of(stream, table, on, fields, settings, where), given, where)
 
 
-def state_beside(state: Any) -> Any:
-    """The state of a join that is in the store of its table. One with a name has another name."""
+def state_beside(state: Any, suffix: str = "as-of") -> Any:
+    """A state in the store of another one, such as that of a join beside its table. If that has a
+    name, this one has another name."""
     name = getattr(state, "name", None)
     if name is None or not is_dataclass(state):
         return state
-    return replace(cast("Any", state), name=f"{name}-as-of")
+    return replace(cast("Any", state), name=f"{name}-{suffix}")
 
 
 def declared_as_of(

@@ -413,12 +413,14 @@ class WindowOperator(Gathering):
 
     # ---- exactly-once batches --------------------------------------------------------------------
 
-    def begin_batch(self, earlier: Any) -> None:
+    def begin_batch(self, earlier: Any) -> Time:
         """A batch begins. `earlier`: what its sources had reached when it was ordered, as
-        ReachedTime: rows that are before this are late."""
+        ReachedTime: rows that are before this are late. Returns up to where windows have ended at
+        least."""
         self.make_ready()
         self._stored_time = self._time
         self._time = highest([self._time, self.time(earlier)])
+        return self._stored_time
 
     def end_batch(self, reached: Any, *, writes: bool) -> list[Any]:
         """The records of what ends with a batch. `reached`: of its sources, as ReachedTime;

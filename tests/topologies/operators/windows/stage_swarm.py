@@ -69,11 +69,16 @@ def note_late(name: str, stream: Stream[Any]) -> None:
     stream.shuffle().bolt(name, Note("late"))
 
 
-def kinds_of(seed: int) -> list[str]:
+def kinds_of(seed: int, *, in_batches: bool = False) -> list[str]:
     """The kinds of the stages of a program: each pair of families begins as many programs."""
     draw = Random(f"kinds {seed}")
-    families, stages = [*PAIRS[seed % len(PAIRS)]], draw.choice((2, 3, 4, 4))
-    while len(families) < stages and (behind := followers(families)):
+    pairs = [
+        (family, other)
+        for family, other in PAIRS
+        if other in followers([family], in_batches=in_batches)
+    ]
+    families, stages = [*pairs[seed % len(pairs)]], draw.choice((2, 3, 4, 4))
+    while len(families) < stages and (behind := followers(families, in_batches=in_batches)):
         families.append(draw.choice(behind))
     return [draw.choice(FAMILIES[family]) for family in families]
 
