@@ -85,6 +85,16 @@ class StageRows(Generic[B]):
     def then(self, operator: Operator, schema: Schema) -> StageRows[B]:
         return self.stage.add(operator, schema, [self])
 
+    def derivation(self) -> Iterator[StageRows[B]]:
+        """These rows, and all that they are made of."""
+        seen: dict[StageRows[B], None] = {}
+        frontier = [self]
+        while frontier:
+            if (rows := frontier.pop()) not in seen:
+                seen[rows] = None
+                frontier += rows.origins
+                yield rows
+
     def operators(self) -> Iterator[Operator]:
         """What emits these rows, and all operators of the stage that they reach."""
         if self.operator is not None:
