@@ -31,11 +31,11 @@ class Inputs:
 
     @cached_property
     def persons(self) -> Stream[Person]:
-        return self.events.flat_map(persons)
+        return self.events.flat_map(lambda event: filter(None, [event.person]), fields=Person)
 
     @cached_property
     def auctions(self) -> Stream[Auction]:
-        return self.events.flat_map(auctions)
+        return self.events.flat_map(lambda event: filter(None, [event.auction]), fields=Auction)
 
     @cached_property
     def bids(self) -> Stream[Bid]:
@@ -44,14 +44,6 @@ class Inputs:
 
 def declare(topology: Topology, events: Stream[Event], tasks: int = 1, state: Any = None) -> Inputs:
     return Inputs(topology, events, {"parallelism": tasks, "state": state})
-
-
-def persons(event: Event) -> list[Person]:
-    return [event.person] if event.person else []
-
-
-def auctions(event: Event) -> list[Auction]:
-    return [event.auction] if event.auction else []
 
 
 def bids(event: Event) -> list[Bid]:

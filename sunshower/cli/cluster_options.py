@@ -7,7 +7,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from itertools import product
@@ -23,6 +23,7 @@ from sunshower.errors import ClusterError, VersionMismatch
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
     from sunshower.runtime.cluster import Run
+    from sunshower.runtime.events.log_lines import LogLine
     from sunshower.runtime.events.metrics import Snapshot
     from sunshower.topologies.graph import Component, Graph
 
@@ -228,6 +229,16 @@ def moment_of(text: str, now_s: float, hint: str) -> float:
             f"{text!r} is not a time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d before now",
             param_hint=hint,
         ) from None
+
+
+def new_lines(run: Run, components: Collection[str], after: int) -> tuple[list[LogLine], int]:
+    """The lines of these components, or of all, with a number above `after`; and the number of the
+    last one. Raises ClusterError for a component that is not there."""
+    for component in components:
+        known_component(run.plan.graph, component)
+    lines = run.log_lines(after)
+    chosen = [line for line in lines if not components or line.component in components]
+    return chosen, lines[-1].number if lines else after
 
 
 def stored_entries(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, connect, known_component
+from sunshower.cli.cluster_options import Address, Name, connect, new_lines
 from sunshower.cli.formatting import echo, echo_json
 
 if TYPE_CHECKING:
-    from sunshower.runtime.cluster import Run
     from sunshower.runtime.events.log_lines import LogLine
 
 _EVERY_S = 0.5
@@ -52,16 +50,6 @@ def logs(
             if not follow:
                 return
             time.sleep(_EVERY_S)
-
-
-def new_lines(run: Run, components: Collection[str], after: int) -> tuple[list[LogLine], int]:
-    """The lines of these components, or of all, with a number above `after`; and the number of the
-    last one. Raises ClusterError for a component that is not there."""
-    for component in components:
-        known_component(run.plan.graph, component)
-    lines = run.log_lines(after)
-    chosen = [line for line in lines if not components or line.component in components]
-    return chosen, lines[-1].number if lines else after
 
 
 def line_text(line: LogLine) -> str:

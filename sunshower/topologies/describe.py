@@ -1,12 +1,15 @@
-"""Renders a graph: aligned text for a terminal, a Mermaid flowchart, or the code of its stages."""
+"""Renders a graph: text, a Mermaid flowchart, HTML for notebooks, or the code of its stages."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from html import escape
 from pathlib import Path, PurePath
 from textwrap import dedent
 from types import FunctionType, MethodType
@@ -29,6 +32,8 @@ from sunshower.topologies.groupings import describe as word
 from sunshower.topologies.operators.steps import line_of
 from sunshower.topologies.programs import is_library
 
+_PAGE = Path(__file__).resolve().parents[1] / "cli/ui/static"
+_EXPORT = re.compile(r"export\{([^}]*)\}")  # the last statement of a library
 _SHUFFLED = (Shuffle, LocalOrShuffle, NoneGrouping)
 _WITHOUT_STATE = (Level.OPERATORS, Level.ANSWERS)  # operators group their keys themselves
 
@@ -251,3 +256,50 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
         slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
         names = [*getattr(value, "__dict__", ()), *slots]
         yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))
+
+
+# ---- for notebooks ------------------------------------------------------------------------------
+
+
+def as_html(graph: Graph) -> str:
+    """The graph as the page draws it, by its code; where scripts do not run, the text."""
+    shown = [component for component in graph.components.values() if not is_internal(component.id)]
+    ids = {component.id for component in shown}
+    nodes = [
+        {
+            "id": c.id,
+            "isSpout": c.level.is_spout,
+            "facts": f"{'spout' if c.level.is_spout else 'bolt'} × {c.parallelism}",
+        }
+        for c in shown
+    ]
+    edges = {  # two components may be connected by several streams
+        (read.source, c.id): {"source": read.source, "target": c.id}
+        for c in shown
+        for read in c.inputs
+        if read.source in ids and not is_internal(read.stream)
+    }
+    given = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
+    text = escape(as_text(graph, internals=False))
+    return (
+        f"<div><pre>{text}</pre><script>((box, given) => {{\n{_drawing()}\n"
+        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {given});"
+        "</script></div>"
+    )
+
+
+@cache
+def _drawing() -> str:
+    """The scripts of the page that place and draw a graph, as one function body."""
+    library = (_PAGE / "vendor/dagre.js").read_text(encoding="utf-8")
+    exported = _EXPORT.search(library)
+    assert exported is not None
+    parts = (part.partition(" as ") for part in exported[1].split(","))
+    names = {public: own for own, _, public in parts}
+    dagre = (
+        f"const [Graph, place] = (() => {{ {library[: exported.start()]} "
+        f"return [{names['Graph']}, {names['layout']}]; }})();"
+    )
+    own = [(_PAGE / name).read_text(encoding="utf-8") for name in ("layout.js", "notebook.js")]
+    plain = re.sub(r"^import .*$|^export ", "", "\n".join(own), flags=re.MULTILINE)
+    return f"{dagre}\n{plain}".replace("</script", "<\\/script")

@@ -1,28 +1,20 @@
-"""What notebooks show: tables of records and counters, and the graph, drawn as on the page.
+"""What notebooks show of records and counters: tables.
 
 IPython calls `_repr_html_` of a value; `_repr_pretty_` is for its consoles.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from sunshower.records import Schema, record_class
 from sunshower.scalars import SCALARS
 from sunshower.texts import describe
-from sunshower.topologies.describe import as_text
-from sunshower.topologies.graph import Graph, is_internal
 
-_PAGE = Path(__file__).resolve().parents[1] / "cli/ui/static"
 _VALUE_BYTES = 120  # of a value in a table
-_EXPORT = re.compile(r"export\{([^}]*)\}")  # the last statement of a library
 
 
 # ---- tables -------------------------------------------------------------------------------------
@@ -94,51 +86,3 @@ def schema_html(title: str, schema: Schema) -> str:
 
 def _name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
-
-
-# ---- graph --------------------------------------------------------------------------------------
-
-
-def graph_html(graph: Graph) -> str:
-    """The graph as the page draws it, by the code of the page; where scripts do not run, its
-    text."""
-    shown = [component for component in graph.components.values() if not is_internal(component.id)]
-    ids = {component.id for component in shown}
-    nodes = [
-        {
-            "id": c.id,
-            "isSpout": c.level.is_spout,
-            "facts": f"{'spout' if c.level.is_spout else 'bolt'} × {c.parallelism}",
-        }
-        for c in shown
-    ]
-    edges = {  # two components may be connected by several streams
-        (read.source, c.id): {"source": read.source, "target": c.id}
-        for c in shown
-        for read in c.inputs
-        if read.source in ids and not is_internal(read.stream)
-    }
-    given = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
-    text = escape(as_text(graph, internals=False))
-    return (
-        f"<div><pre>{text}</pre><script>((box, given) => {{\n{_drawing()}\n"
-        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {given});"
-        "</script></div>"
-    )
-
-
-@cache
-def _drawing() -> str:
-    """The scripts of the page that place and draw a graph, as one function body."""
-    library = (_PAGE / "vendor/dagre.js").read_text(encoding="utf-8")
-    exported = _EXPORT.search(library)
-    assert exported is not None
-    parts = (part.partition(" as ") for part in exported[1].split(","))
-    names = {public: own for own, _, public in parts}
-    dagre = (
-        f"const [Graph, place] = (() => {{ {library[: exported.start()]} "
-        f"return [{names['Graph']}, {names['layout']}]; }})();"
-    )
-    own = [(_PAGE / name).read_text(encoding="utf-8") for name in ("layout.js", "notebook.js")]
-    plain = re.sub(r"^import .*$|^export ", "", "\n".join(own), flags=re.MULTILINE)
-    return f"{dagre}\n{plain}".replace("</script", "<\\/script")

@@ -26,7 +26,7 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.describe import as_text
+from sunshower.topologies.describe import as_html, as_text
 from sunshower.topologies.graph import (
     Component,
     Graph,
@@ -45,7 +45,6 @@ from sunshower.topologies.groupings import (
     PartialKey,
     describe,
 )
-from sunshower.topologies.notebooks import graph_html
 from sunshower.topologies.operators.joins.keyed_tables import with_waits
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -449,7 +448,7 @@ class Topology:
 
     def _repr_html_(self) -> str:
         """The graph, in a notebook."""
-        return graph_html(self._so_far())
+        return as_html(self._so_far())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(as_text(self._so_far(), internals=False))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sunshower.cli.profiles.command import recorded_profile
 from sunshower.cli.ui.application import served_page
 from sunshower.cli.ui.source import RaySource
 from sunshower.runtime.plan import Layout
@@ -48,7 +49,7 @@ def test_the_first_screen_names_the_cause(
         assert sunshower(*command, "--address", address) == 0
         return " ".join(capsys.readouterr().out.split())
 
-    source = RaySource(ray_cluster.runs, ray_cluster.find, "kill")
+    source = RaySource(ray_cluster.runs, ray_cluster.find, "kill", recorded_profile)
     with (
         submitted(ray_cluster, topology, layout=Layout.PACK) as run,
         served_page(source, TOKEN, port=0) as url,

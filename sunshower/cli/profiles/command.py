@@ -150,6 +150,18 @@ def record_run(
     return recorded
 
 
+def recorded_profile(
+    run: RayRun, component: str | None, seconds: float
+) -> tuple[dict[str, Any], str]:
+    """A profile of a topology, or of a component, for the page: what `sunshower profile` prints,
+    and the flame graph as SVG. Raises as `record_run` and `profiled_workers`."""
+    recorded = record_run(run, profiled_workers(run, component), seconds)
+    title = " · ".join(filter(None, (run.topology, component)))
+    shares = time_shares(recorded, component)._asdict()
+    facts = {**shares, "remarks": remarks(recorded), "graph": title}
+    return facts, flame_graph(recorded.stacks, title)
+
+
 def profiled_workers(run: RayRun, component: str | None) -> Sequence[int]:
     """The workers to profile. Raises ClusterError for an unknown component, LifecycleError if the
     topology does not run, TopologyFailed if it has failed."""

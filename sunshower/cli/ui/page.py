@@ -73,9 +73,11 @@ class RunPage:
     def look(self, run: RayRun, snapshot: Snapshot) -> None:
         """Open the page of a run on Ray, unless it is open."""
         if self._source is None:
+            from sunshower.cli.profiles.command import recorded_profile
             from sunshower.cli.ui.source import RaySource
 
-            self._open(RaySource(lambda: [run.topology], partial(_find, run), "drain"))
+            find = partial(_find, run)
+            self._open(RaySource(lambda: [run.topology], find, "drain", recorded_profile))
 
     def look_inline(self, run: InlineTopology, snapshot: Snapshot) -> None:
         """Open the page of a run in this process, and refresh what it shows."""

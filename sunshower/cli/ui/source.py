@@ -19,6 +19,7 @@ from sunshower.cli.cluster_options import (
     ANSWER_WITHIN_S,
     ask_all,
     known_component,
+    new_lines,
     stored_entries,
 )
 from sunshower.cli.dead.letters import (
@@ -36,7 +37,6 @@ from sunshower.cli.dead.letters import (
 )
 from sunshower.cli.formatting import elapsed, number_of, value_text
 from sunshower.cli.health import task_error_text
-from sunshower.cli.logs import new_lines
 from sunshower.cli.statistics import component_numbers, done_by, status_fields, task_numbers
 from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
@@ -51,11 +51,11 @@ from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DeadLetter, LetterStor
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
     from sunshower.runtime.cluster import Run
-    from sunshower.runtime.profiles import Profile
 
 _FRESH_S = 0.5  # an overview is shared by requests within this time
 Look = Callable[[str], Overview]
 Facts = dict[str, Any]  # what JSON can represent
+Record = Callable[["RayRun", "str | None", float], tuple[Facts, str]]
 
 
 # ---- replays -------------------------------------------------------------------------------------
@@ -709,16 +709,7 @@ class TopologySource:
     def profile(self, name: str, component: str | None, seconds: float) -> str:
         """Record the workers of a topology, or those of a component, for some seconds; returns a
         sentence about it."""
-        from sunshower.cli.profiles.command import flame_graph, remarks, time_shares
-
-        run = self._run(name)
-        recorded = self._record(run, component, seconds)
-        shares = time_shares(recorded, component)
-        title = " · ".join(filter(None, (name, component)))
-        facts = {**shares._asdict(), "remarks": remarks(recorded), "graph": title,
-                 "at_s": self._clock()}  # fmt: skip
-        self._profiles[name] = facts, flame_graph(recorded.stacks, title)
-        return shares.title
+        raise ClusterError(f"{self._run(name).topology!r} cannot be profiled here")
 
     def profiled(self, name: str) -> Facts:
         """Where the time went in the last profile."""
@@ -732,9 +723,6 @@ class TopologySource:
         if name not in self._profiles:
             raise ClusterError(f"nothing was recorded of {name!r} since this server started")
         return self._profiles[name]
-
-    def _record(self, run: Run, component: str | None, seconds: float) -> Profile:
-        raise ClusterError(f"{run.topology!r} cannot be profiled here")
 
     def _run(self, name: str) -> Run:
         """What answers for a topology."""
@@ -751,18 +739,18 @@ class TopologySource:
 
 class RaySource(TopologySource):
     """Topologies on Ray. `end`: what ends one: `kill`, or `drain` where `sunshower run` waits for
-    its end."""
+    its end. `record`: as `recorded_profile`."""
 
     def __init__(
         self,
         names: Callable[[], Iterable[str]],
         find: Callable[[str], RayRun],
         end: str,
+        record: Record,
         kafka: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(names, lambda name: find(name).overview(ANSWER_WITHIN_S), kafka=kafka)
-        self._find = find
-        self._end = end
+        self._find, self._end, self._record = find, end, record
 
     def _recorded(self, name: str, root: str | None) -> Traces:
         return NO_TRACES if self.is_frozen else self._find(name).traces(root)
@@ -775,11 +763,11 @@ class RaySource(TopologySource):
             raise ClusterError(f"{name!r} has ended, and its processes with it")
         return self._find(name)
 
-    def _record(self, run: Run, component: str | None, seconds: float) -> Profile:
-        from sunshower.cli.profiles.command import profiled_workers, record_run
-
-        found = self._find(run.topology)
-        return record_run(found, profiled_workers(found, component), seconds)
+    def profile(self, name: str, component: str | None, seconds: float) -> str:
+        self._run(name)  # it has not ended
+        facts, graph = self._record(self._find(name), component, seconds)
+        self._profiles[name] = {**facts, "at_s": self._clock()}, graph
+        return str(facts["title"])
 
     def actions(self) -> list[str]:
         return [] if self.is_frozen else ["activate", "deactivate", "rebalance", self._end]
