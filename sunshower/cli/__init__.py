@@ -44,7 +44,7 @@ _COMMANDS = {
     "ask": _Command("status", "ask", _ON_CLUSTER),
     "trace": _Command("traces", "trace", _ON_CLUSTER),
     "logs": _Command("logs", "logs", _ON_CLUSTER),
-    "profile": _Command("profiles.command", "profile", _ON_CLUSTER),
+    "profile": _Command("profiles", "profile", _ON_CLUSTER),
     "activate": _Command("control", "activate", _ON_CLUSTER),
     "deactivate": _Command("control", "deactivate", _ON_CLUSTER),
     "rebalance": _Command("control", "rebalance", _ON_CLUSTER),

@@ -133,7 +133,7 @@ def write_figures(found: Mapping[str, float]) -> None:
 def take_situations(browser: Browser, folder: Path) -> None:
     """Write the first screens of the page of each situation, some seconds after its start."""
     from sunshower.actors.cluster import RayCluster
-    from sunshower.cli.profiles.command import recorded_profile
+    from sunshower.cli.profiles import recorded_profile
     from sunshower.cli.ui.source import RaySource
 
     folder.mkdir(parents=True, exist_ok=True)

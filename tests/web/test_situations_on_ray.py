@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sunshower.cli.profiles.command import recorded_profile
+from sunshower.cli.profiles import recorded_profile
 from sunshower.cli.ui.application import served_page
 from sunshower.cli.ui.source import RaySource
 from sunshower.runtime.plan import Layout

@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sunshower.cli.profiles.command import graph_policy
+from sunshower.cli.profiles import graph_policy
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ConfigError, ExperimentError, SunshowerError
 from sunshower.experiments.outcome import Outcome

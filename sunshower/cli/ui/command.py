@@ -76,7 +76,7 @@ def _topologies(
 ) -> Iterator[tuple[TopologySource, str]]:
     """Yields the topologies of the Ray at `address`, and a line for the user; none if no Ray runs
     on this machine and `folder` has runs of experiments."""
-    from sunshower.cli.profiles.command import recorded_profile
+    from sunshower.cli.profiles import recorded_profile
     from sunshower.cli.ui.source import RaySource, TopologySource
     from sunshower.experiments.runner.run_folders import run_paths
 

@@ -73,7 +73,7 @@ class RunPage:
     def look(self, run: RayRun, snapshot: Snapshot) -> None:
         """Open the page of a run on Ray, unless it is open."""
         if self._source is None:
-            from sunshower.cli.profiles.command import recorded_profile
+            from sunshower.cli.profiles import recorded_profile
             from sunshower.cli.ui.source import RaySource
 
             find = partial(_find, run)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.profiles.command import collapsed, flame_graph, speedscope, time_table
+from sunshower.cli.profiles import collapsed, flame_graph, speedscope, time_table
 from sunshower.runtime.profiles import CALLS, LOOP, TASK_FILE, Profile, StackFrame, stack_of
 
 SVG = "{http://www.w3.org/2000/svg}"

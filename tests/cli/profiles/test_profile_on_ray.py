@@ -14,7 +14,7 @@ import pytest
 
 from sunshower.actors import profile_recording
 from sunshower.actors.profiles import find_py_spy
-from sunshower.cli.profiles.command import _write
+from sunshower.cli.profiles import _write
 from sunshower.errors import SourceError
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
 
