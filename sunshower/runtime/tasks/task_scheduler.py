@@ -407,16 +407,15 @@ class TaskScheduler:
         return any(run.run() for run in last)
 
     def _waits_for_more(self, run: BoltRun, now: float) -> bool:
-        """Whether a bolt had better get more inputs before its next slice, which has costs that do
-        not depend on their number, such as a commit in flush()."""
+        """Whether a bolt had better get more inputs before its next slice."""
         bolt, intake = run.bolt, run.bolt.intake
         if intake.at_once:
             return bolt.rare.in_progress is None and len(run.inbox) < intake.at_once
-        if not (intake.joins_shared or bolt.flush_s) or not run.inbox.entries:
+        if not intake.joins_shared or not run.inbox.entries:
             return False
         if run.waits_since_s is None:
             run.waits_since_s = now
-        return now - run.waits_since_s < bolt.service.patience_s(bolt.flush_s)
+        return now - run.waits_since_s < bolt.service.patience_s
 
     def _rotate_siblings(self, run: BoltRun) -> None:
         """Move the task behind the other tasks of its component."""

@@ -81,10 +81,11 @@ class ServiceTime:
         self.slice_records = _FIRST_SLICE  # records in one slice of work
         self.window = FIRST_CREDIT.window  # as in Credit
 
-    def patience_s(self, flush_s: float) -> float:
+    @property
+    def patience_s(self) -> float:
         """How long inputs may wait for others, to be processed together: four times as long as the
-        last slice took, with its flush(), which then takes a fifth of the time."""
-        return min(4 * (self._last_s + flush_s), self._config.internals.window_s)
+        last slice took, which then takes a fifth of the time."""
+        return min(4 * self._last_s, self._config.internals.window_s)
 
     @property
     def credit(self) -> Credit:
