@@ -1,4 +1,4 @@
-"""Faust counts the words of a topic, in an agent and a plain dictionary; run by `running.py`."""
+"""Faust counts the words of a topic, in an agent and a dictionary; run by `python_peers.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pathway counts the words of a file of lines, from a Python connector; run by `running.py`."""
+"""Pathway counts the words of a file, from a Python connector; run by `python_peers.py`."""
 
 from __future__ import annotations
 

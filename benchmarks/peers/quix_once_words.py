@@ -1,4 +1,4 @@
-"""Quix Streams counts the words of a topic exactly once, in its state; run by `running.py`.
+"""Quix Streams counts the words of a topic exactly once, in its state; run by `python_peers.py`.
 
 group-by      a state for each word: the words are sent through a topic of Kafka
 by-partition  a state for each partition of the input: four separate counts

@@ -1,4 +1,4 @@
-"""Quix Streams counts the words of a topic, in a function and a dictionary; run by `running.py`."""
+"""Quix Streams counts the words of a topic, in a function; run by `python_peers.py`."""
 
 from __future__ import annotations
 

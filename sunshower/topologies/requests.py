@@ -261,7 +261,7 @@ def check_requests(graph: Graph) -> None:
 
 
 def _collect(record: Any) -> None:
-    """Stands for runtime/tasks/bolts/answer_bolt.py, which takes the record before it."""
+    """Never called: runtime/tasks/spouts/request_source.py takes the records of this bolt."""
 
 
 class RecordFields(dict[str, Any]):

@@ -39,7 +39,7 @@ WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets.py", 210)
 SELECT = StackFrame("EpollSelector.select", "python/selectors.py", 451)
 ASYNC_SELECT = StackFrame("_ClockSelector.select", "sunshower/topologies/async_calls.py", 152)
 SLEEP = StackFrame("SystemClock.sleep", "sunshower/clock.py", 30)
-MAP = StackFrame("map_rows", "sunshower/topologies/operators/mapping.py", 30)
+MAP = StackFrame("map_rows", "sunshower/topologies/operators/stages.py", 30)
 
 
 @pytest.mark.parametrize(
