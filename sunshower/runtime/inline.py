@@ -231,6 +231,8 @@ def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> s
         while not is_enough() and clock.now() < end_s:
             topology.work(_SLICE_S)
             snapshot = topology.snapshot()
+            if snapshot.untracked is not None and not is_enough():
+                raise TopologyFailed(snapshot.untracked)
             if snapshot.state == State.FINISHED:
                 return "and there are no more"
         waiting = topology.snapshot().waiting()

@@ -86,18 +86,16 @@ def preview(stream: PreviewedStream, count: int, within_s: float, where: str) ->
 
 
 def _without_traces(graph: Graph, where: str) -> Graph:
-    """A graph whose run stores nothing, and whose first error ends it."""
+    """A graph whose run stores nothing, and whose first error ends it, or is a dead letter."""
     memories: list[tuple[StateFactory, Any]] = []
     for component in graph.components.values():
         for slot in _slots(component):
             slot.hold_in_memory(memories)
-    reads_letters = any(read.stream == DEAD_LETTERS for bolt in graph.bolts for read in bolt.inputs)
     components = {
         name: _read_beside(component, where) if component.level.is_spout else component
         for name, component in graph.components.items()
     }
-    attempts = graph.config.attempts_max if reads_letters else 1
-    config = replace(graph.config, workers=1, trace_share=0.0, attempts_max=attempts)
+    config = replace(graph.config, workers=1, ackers=1, trace_share=0.0, attempts_max=1)
     return replace(graph, components=components, config=config)
 
 

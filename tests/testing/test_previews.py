@@ -19,6 +19,7 @@ from sunshower import (
     Records,
     Retry,
     Spout,
+    SpoutCollector,
     SqliteState,
     Topology,
     batches,
@@ -210,6 +211,26 @@ def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
         orders.map(broken).show()
     assert len(traceback.format_exception(caught.value)) <= 15
     assert len(caught.value._render_traceback_()) <= 15
+
+
+def failing(order: Order) -> Order:
+    raise ValueError("no")
+
+
+def test_an_error_without_ackers_ends_it_too() -> None:
+    shop = Topology("shop", ackers=0)
+    orders = shop.spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        orders.map(failing).show()
+
+
+def test_an_error_of_a_record_without_message_id_ends_it_too() -> None:
+    class Untracked(Spout[Order]):
+        def next_tuple(self, out: SpoutCollector[Order]) -> None:
+            out.emit(ORDERS[0])
+
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        Topology("shop").spout("orders", Untracked()).map(failing).show()
 
 
 def test_dead_letters_are_shown_as_a_stream() -> None:
