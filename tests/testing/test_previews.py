@@ -213,7 +213,7 @@ def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
     assert len(caught.value._render_traceback_()) <= 15
 
 
-def failing(order: Order) -> Order:
+def failing(_: Any) -> Order:
     raise ValueError("no")
 
 
@@ -233,15 +233,36 @@ def test_an_error_of_a_record_without_message_id_ends_it_too() -> None:
         Topology("shop").spout("orders", Untracked()).map(failing).show()
 
 
-def test_dead_letters_are_shown_as_a_stream() -> None:
-    def broken(order: Order) -> Order:
-        raise ValueError("no")
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("letters", [True, "dead.jsonl"])
+def test_dead_letters_are_shown_as_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: bool | str, is_read: bool
+) -> None:
+    def odd(order: Order) -> Order:
+        if is_even(order):
+            return order
+        raise ValueError("odd")
 
+    monkeypatch.chdir(tmp_path)
     shop = Topology("shop")
-    retry = Retry(attempts=1, dead_letters=True)
+    retry = Retry(attempts=4, initial_s=50, max_s=50, dead_letters=letters)
     orders = shop.spout("orders", Records(ORDERS, type=Order), retry=retry)
-    orders.map(broken).shuffle().bolt("sink", _refused)
-    assert len(orders.stream("dead_letters").show(2)) == 0  # nothing before it reads the orders
+    checked = orders.filter(lambda order: order.item == "a").shuffle().stage("check", 2).map(odd)
+    if is_read:
+        checked.shuffle().bolt("sink", _refused)
+        prices = shop.spout("prices", Records(PRICES, type=Price), retry=retry)
+        checked.join(prices.group_by("item").table(), "item")  # nobody reads it
+        state = SqliteState(tmp_path / "states.db")
+        checked.group_by("item").process(running, state=state, name="sums")
+    failed = orders.stream("dead_letters")
+    of_a = [order for order in ORDERS if order.item == "a"]
+    wrong = [order.at for order in of_a if not is_even(order)]
+    assert sorted(letter.record["at"] for letter in failed.show(99, within_s=60.0).records) == wrong
+    ats = failed.map(lambda letter: (letter.record["at"],), fields=["at"])
+    assert sorted(at for (at,) in ats.show(99, within_s=60.0).records) == wrong
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        failed.map(failing).show()
+    assert not any(tmp_path.iterdir())
 
 
 @given(
