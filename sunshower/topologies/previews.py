@@ -44,7 +44,7 @@ class _Reduced(Protocol):
 
     def unused_id(self, wish: str) -> str: ...
     def reopen(self) -> None: ...
-    def reduced_to(self, id: str) -> Graph: ...
+    def reduced_to(self, id: str, where: str) -> Graph: ...
 
 
 class PreviewedStream(Protocol):
@@ -83,7 +83,7 @@ def preview(stream: PreviewedStream, count: int, within_s: float, where: str) ->
     source = copied.leave(topology.unused_id("rows-shown"))
     id = topology.unused_id("shown")
     topology.bolt(id, shown, [source.global_()])
-    graph = _without_traces(topology.reduced_to(id), where)
+    graph = _without_traces(topology.reduced_to(id, where), where)
     why = _Runners.until(graph, shown.is_full, within_s)
     number = f"the first {count}" if shown.is_full() else f"{len(shown.records)} records"
     return Sample(shown.records, source.schema, number if shown.is_full() else f"{number}, {why}")
@@ -105,11 +105,6 @@ def _without_traces(graph: Graph, where: str) -> Graph:
 
 def _read_beside(spout: Component, where: str) -> Component:
     """A spout that takes nothing from a run, and stores nothing."""
-    if spout.level is Level.REQUESTS:
-        raise TopologyError(
-            f"{where}: its records follow from requests {spout.id!r}, and nobody asks: run the "
-            "topology with run_inline(graph, requests={…})"
-        )
     if spout.level is not Level.LOG:
         return spout
     source = spout.instance().from_start()
@@ -145,19 +140,28 @@ def _read_letters(components: Iterable[Component]) -> set[str]:
     return {read.source for read in reads if read.stream == DEAD_LETTERS}
 
 
-def only(components: Mapping[str, Component], ids: Collection[str]) -> dict[str, Component]:
+def only(
+    components: Mapping[str, Component], ids: Collection[str], where: str
+) -> dict[str, Component]:
     """Some components, as a preview runs them: the first failure of a record ends it, or is a dead
-    letter if these are read; sinks do nothing."""
+    letter if these are read; sinks do nothing. Raises TopologyError for requests."""
     chosen = [component for id, component in components.items() if id in ids]
     letters = _read_letters(chosen)
     return {
-        part.id: _once(part, part.id in letters) if part.level.is_spout else _without_sink(part)
+        part.id: _once(part, part.id in letters, where)
+        if part.level.is_spout
+        else _without_sink(part)
         for part in chosen
     }
 
 
-def _once(spout: Component, has_letters: bool) -> Component:
+def _once(spout: Component, has_letters: bool, where: str) -> Component:
     """A spout whose records have one attempt."""
+    if spout.level is Level.REQUESTS:
+        raise TopologyError(
+            f"{where}: its records follow from requests {spout.id!r}, and nobody asks: run the "
+            "topology with run_inline(graph, requests={…})"
+        )
     retry = spout.retry and replace(spout.retry, attempts=1)
     if has_letters:
         return replace(spout, retry=retry)

@@ -426,16 +426,16 @@ class Topology:
         for extension in self._extensions.values():
             extension.reopen()
 
-    def reduced_to(self, id: str) -> Graph:
+    def reduced_to(self, id: str, where: str) -> Graph:
         """The graph of one bolt and of what its records are made by. Nothing else can be declared
-        or built afterwards."""
+        or built afterwards. Raises TopologyError for requests; `where` begins its message."""
         ids = {id, *upstream(self._components, self._components[id].inputs)}
         failing = failing_bolts(self._components, ids)
         reads = [read for name in failing for read in self._components[name].inputs]
         ids |= failing | {*upstream(self._components, reads)}
         for extension in self._extensions.values():
             extension.reduce_to(ids)
-        self._components = only(self._components, ids)
+        self._components = only(self._components, ids, where)
         _note_readers(self._components)
         for component in self._components.values():
             if isinstance(component.implementation, RecordStage) and component.id not in failing:

@@ -181,6 +181,14 @@ def test_a_source_that_cannot_be_read_beside_a_run_is_refused() -> None:
         shop.spout("orders", spout).show()
 
 
+def test_requests_are_refused() -> None:
+    shop = Topology("shop")
+    asked = shop.requests("ask", Price).map(lambda price: (price.item,), fields=["item"])
+    asked.answer()
+    with pytest.raises(TopologyError, match=r"follow from requests 'ask'.*run_inline"):
+        asked.show()
+
+
 def test_declarations_go_on_after_a_preview_and_after_a_graph() -> None:
     shop = Topology("shop")
     orders = batches(shop, "orders", FixedBatchSpout(ORDERS, 10, type=Order), store=InMemory())
