@@ -284,7 +284,7 @@ def _run(
         worker.close()
     _raise_first(worker)
     traces = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
-    snapshot = Snapshot(graph.id, {0: worker.stats()})
+    snapshot = Snapshot(graph.id, {0: worker.stats()}, state=State.FINISHED)
     return Finished(snapshot, results, asked.answers(), assemble(plan, traces))
 
 
