@@ -20,6 +20,7 @@ import numpy as np
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
+from sunshower.outages import is_unavailable
 from sunshower.runtime.control import events
 from sunshower.runtime.control.events import Tell
 from sunshower.runtime.control.lifecycle import State
@@ -150,11 +151,17 @@ class InlineTopology:
         self._apply(events.DrainSpouts())
         self._look(self._clock.now())
 
-    def snapshot(self) -> Snapshot:
-        """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
+    def snapshot(self, *, strict: bool = False) -> Snapshot:
+        """The statistics of this moment. Raises TopologyFailed if a task has failed for good.
+        `strict`: also if an untracked record has failed, or user code has raised outside the
+        processing of a record, unless that was an outage."""
         snapshot = self._snapshot(windows=False)
         if self._master.stored.error is not None:
             raise TopologyFailed(self._master.stored.error)
+        if strict and snapshot.untracked is not None:
+            raise TopologyFailed(snapshot.untracked)
+        if strict:
+            _raise_first(self._worker, outages=False)
         return snapshot
 
     def overview(self) -> Overview:
@@ -224,16 +231,22 @@ class InlineTopology:
 
 def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> str:
     """Run a graph until `is_enough`, for `within_s` seconds at most. Returns why there is no more:
-    it is finished, or what the topology waits for. Raises TopologyFailed."""
+    it is finished, or what the topology waits for. Raises TopologyFailed for the first error
+    of user code before there is enough, be it of a record or of a task."""
     clock = SystemClock()
     end_s = clock.now() + within_s
     with interruptible(), InlineTopology(graph, clock=clock) as topology:
-        while not is_enough() and clock.now() < end_s:
-            topology.work(_SLICE_S)
-            snapshot = topology.snapshot()
-            if snapshot.untracked is not None and not is_enough():
-                raise TopologyFailed(snapshot.untracked)
-            if snapshot.state == State.FINISHED:
+        while clock.now() < end_s:
+            try:
+                topology.work(_SLICE_S)
+                state = topology.snapshot(strict=True).state
+            except TopologyFailed:
+                if not is_enough():
+                    raise
+                return ""
+            if is_enough():
+                return ""
+            if state == State.FINISHED:
                 return "and there are no more"
         waiting = topology.snapshot().waiting()
     for task in waiting:
@@ -292,10 +305,14 @@ def _look_soon() -> None:
     """Do nothing: the loop looks at the calls of other threads after each nap."""
 
 
-def _raise_first(worker: Worker) -> None:
+def _raise_first(worker: Worker, *, outages: bool = True) -> None:
     for supervision in worker.supervisions:
-        if supervision.last is not None:
-            raise TopologyFailed(supervision.last.story) from supervision.cause
+        cause = supervision.cause
+        if supervision.last is None or (
+            cause is not None and not outages and is_unavailable(cause, supervision.unavailable)
+        ):
+            continue
+        raise TopologyFailed(supervision.last.story) from cause
 
 
 class _Asked:

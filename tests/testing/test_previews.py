@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sunshower import (
+    Bolt,
+    Context,
     KafkaSpout,
     KeyState,
     MemoryState,
@@ -22,6 +24,7 @@ from sunshower import (
     SpoutCollector,
     SqliteState,
     Topology,
+    Unavailable,
     batches,
     count,
     sessions,
@@ -219,6 +222,64 @@ def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
         orders.map(broken).show()
     assert len(traceback.format_exception(caught.value)) <= 15
     assert len(caught.value._render_traceback_()) <= 15
+
+
+class BadSource(Spout[Order]):
+    """It raises in one of its methods, after a record in `records`."""
+
+    def __init__(self, bad: str) -> None:
+        self.bad = bad
+
+    def open(self, context: Context) -> None:
+        if self.bad == "open":
+            raise ValueError("no")
+
+    def records(self) -> Iterator[Order]:
+        yield ORDERS[0]
+        raise ValueError("no")
+
+
+class BadNextTuple(Spout[Order]):
+    def next_tuple(self, out: SpoutCollector[Order]) -> None:
+        raise ValueError("no")
+
+
+class BadBolt(Bolt[Order, Order]):
+    def prepare(self, context: Context) -> None:
+        raise ValueError("no")
+
+    def process(self, record: Order) -> Iterator[Order]:
+        yield record
+
+
+@pytest.mark.parametrize("source", [BadSource("open"), BadSource("records"), BadNextTuple()])
+def test_an_error_of_a_source_ends_it(source: Spout[Order]) -> None:
+    with pytest.raises(TopologyFailed, match="raised ValueError: no"):
+        Topology("shop").spout("orders", source).show(2, within_s=1e6)
+
+
+def test_an_error_in_prepare_ends_it() -> None:
+    orders = Topology("shop").spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(TopologyFailed, match="raised ValueError: no"):
+        orders.shuffle().bolt("checked", BadBolt()).show(within_s=1e6)
+
+
+def test_an_error_after_the_first_records_is_not_of_them() -> None:
+    orders = Topology("shop").spout("orders", BadSource("records"))
+    assert orders.show(1, within_s=1e6).records == ORDERS[:1]
+
+
+def test_an_outage_is_waited_for() -> None:
+    tries = Counter[str]()
+
+    class Away(Spout[Order]):
+        def records(self) -> Iterator[Order]:
+            tries["records"] += 1
+            if tries["records"] < 3:
+                raise Unavailable("away")
+            yield from ORDERS
+
+    assert len(Topology("shop").spout("orders", Away()).show(2, within_s=1e6)) == 2
 
 
 def failing(_: Any) -> Order:
