@@ -105,11 +105,14 @@ class InlineTopology:
 
     Use it as a context manager: its end closes all tasks. What outages, deadlines, attempts and
     quarantines do is as on Ray. While a slice takes long, such as at a breakpoint, nothing else can
-    happen, so the deadlines of pending trees are extended by that time.
+    happen, so the deadlines of pending trees are extended by that time. `quiet`: it logs nothing.
     """
 
-    def __init__(self, graph: Graph, *, seed: int = 0, clock: Clock | None = None) -> None:
+    def __init__(
+        self, graph: Graph, *, seed: int = 0, clock: Clock | None = None, quiet: bool = False
+    ) -> None:
         graph.begin_outputs()
+        self._is_quiet = quiet
         self._clock = clock or SystemClock()
         self.since_s = self._clock.wall()  # when it began, in Unix time
         self._wakes = SimpleQueue[None]()
@@ -208,7 +211,8 @@ class InlineTopology:
 
     def _log_notices(self) -> None:
         for line in self._worker.notices():
-            _FAILURES.warning("%s", line)
+            if not self._is_quiet:
+                _FAILURES.warning("%s", line)
 
     def _check_spouts(self) -> None:
         """Fail if a spout was given up: it has records left."""
@@ -235,7 +239,7 @@ def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> s
     of user code before there is enough, be it of a record or of a task."""
     clock = SystemClock()
     end_s = clock.now() + within_s
-    with interruptible(), InlineTopology(graph, clock=clock) as topology:
+    with interruptible(), InlineTopology(graph, clock=clock, quiet=True) as topology:
         while clock.now() < end_s:
             try:
                 topology.work(_SLICE_S)

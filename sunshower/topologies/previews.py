@@ -148,9 +148,7 @@ def only(
     chosen = [component for id, component in components.items() if id in ids]
     letters = _read_letters(chosen)
     return {
-        part.id: _once(part, part.id in letters, where)
-        if part.level.is_spout
-        else _without_sink(part)
+        part.id: _once(part, part.id in letters, where) if part.level.is_spout else _idle_sink(part)
         for part in chosen
     }
 
@@ -170,7 +168,7 @@ def _once(spout: Component, has_letters: bool, where: str) -> Component:
     return replace(spout, retry=retry, streams=streams)
 
 
-def _without_sink(bolt: Component) -> Component:
+def _idle_sink(bolt: Component) -> Component:
     """A bolt, or one that does nothing in the place of a sink."""
     if bolt.streams or bolt.level in _NO_SINKS or isinstance(bolt.implementation, _Shown):
         return bolt

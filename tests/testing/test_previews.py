@@ -210,7 +210,9 @@ def test_steps_beside_the_shown_one_do_not_run() -> None:
     assert len(orders.show(2)) == 2
 
 
-def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
+def test_the_first_error_ends_it_with_the_lines_of_the_user_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(order: Order) -> Order:
         return order._replace(item=order.item + order.amount)
 
@@ -222,6 +224,7 @@ def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
         orders.map(broken).show()
     assert len(traceback.format_exception(caught.value)) <= 15
     assert len(caught.value._render_traceback_()) <= 15
+    assert not caplog.records
 
 
 class BadSource(Spout[Order]):
