@@ -38,7 +38,9 @@ from sunshower.runtime.events.trace_recorder import (
 )
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.queries import worker_of_requests
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.letter_replays import taker_of
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.notebooks import html_table
@@ -48,6 +50,7 @@ _NAP_S = 0.01  # threads of user code may run meanwhile
 _WAIT_S = 0.1  # the longest wait of an InlineTopology without a look at its clock
 _RESULTS_MAX = 10  # in a notebook
 _SLICE_S = 0.02  # of work, before a preview looks whether it has enough
+_LATE_S = 0.5  # so late a preview says which call it has waited for
 _STATS_S = 0.25  # how often an InlineTopology reads its statistics, as a worker on Ray sends them
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
 _STOPPED_S = 1.0  # a slice that takes this long held up everything: deadlines must not count it
@@ -106,10 +109,17 @@ class InlineTopology:
     Use it as a context manager: its end closes all tasks. What outages, deadlines, attempts and
     quarantines do is as on Ray. While a slice takes long, such as at a breakpoint, nothing else can
     happen, so the deadlines of pending trees are extended by that time. `quiet`: it logs nothing.
+    `recorder` hears of all calls of user code.
     """
 
     def __init__(
-        self, graph: Graph, *, seed: int = 0, clock: Clock | None = None, quiet: bool = False
+        self,
+        graph: Graph,
+        *,
+        seed: int = 0,
+        clock: Clock | None = None,
+        quiet: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         graph.begin_outputs()
         self._is_quiet = quiet
@@ -119,7 +129,7 @@ class InlineTopology:
         self._modules = _modules_of(graph)
         self._modules.__enter__()
         wake = partial(self._wakes.put, None)
-        self._worker = _only_worker(graph, seed, self._clock, wake=wake)
+        self._worker = _only_worker(graph, seed, self._clock, wake=wake, recorder=recorder)
         self.plan = self._worker.plan
         self._master = Master(self.plan, now=self._clock.now())
         welcome, _ = self._master.apply(events.Hello(self._worker.worker), self._clock.now())
@@ -233,14 +243,36 @@ class InlineTopology:
                 self._wakes.get_nowait()
 
 
-def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> str:
-    """Run a graph until `is_enough`, for `within_s` seconds at most. Returns why there is no more:
+class _LongestCall(Recorder):
+    """The call of user code that has taken longest."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.task, self.seconds = -1, 0.0
+        self._clock, self._running, self._since_s = clock, -1, inf
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        self._running, self._since_s = task, now
+
+    def end(self) -> None:
+        if (seconds := self._clock.now() - self._since_s) > self.seconds:
+            self.task, self.seconds = self._running, seconds
+        self._since_s = inf
+
+
+def run_until(
+    graph: Graph, is_enough: Callable[[], bool], within_s: float, clock: Clock | None = None
+) -> str:
+    """Run a graph until `is_enough`, for `within_s` seconds, and until the call of user code that
+    runs then has returned. Returns why there is no more:
     it is finished, or what the topology waits for. Raises TopologyFailed for the first error
     of user code before there is enough, be it of a record or of a task."""
-    clock = SystemClock()
-    end_s = clock.now() + within_s
-    with interruptible(), InlineTopology(graph, clock=clock, quiet=True) as topology:
-        while clock.now() < end_s:
+    clock = clock or SystemClock()
+    longest, begin_s = _LongestCall(clock), clock.now()
+    with (
+        interruptible(),
+        InlineTopology(graph, clock=clock, quiet=True, recorder=longest) as topology,
+    ):
+        while clock.now() < begin_s + within_s:
             try:
                 topology.work(_SLICE_S)
                 state = topology.snapshot(strict=True).state
@@ -252,11 +284,15 @@ def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> s
                 return ""
             if state == State.FINISHED:
                 return "and there are no more"
-        waiting = topology.snapshot().waiting()
+        took_s, waiting = clock.now() - begin_s, topology.snapshot().waiting()
     for task in waiting:
         assert task.health.wait is not None
         return f"because {task.component!r} waits: {task.health.wait.error.line}"
-    return f"and no more within {within_s:g} s"
+    blocking = [task.name for task in topology.plan.tasks if task.id == longest.task]
+    if took_s < within_s + _LATE_S or not blocking:
+        return f"and no more within {within_s:g} s"
+    call_s = longest.seconds
+    return f"and no more within {took_s:.0f} s: one call of {blocking[0]} took {call_s:.0f} s"
 
 
 def _modules_of(graph: Graph) -> AbstractContextManager[None]:
