@@ -151,6 +151,20 @@ def test_a_table_that_orders_are_joined_with_is_read_before_them() -> None:
     assert [(row[0], row[-1]) for row in joined.show().records] == [("a", 1), ("b", 2), ("a", 1)]
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_table_says_that_streams_are_shown(in_batches: bool) -> None:
+    shop = Topology("shop")
+    if in_batches:
+        source = FixedBatchSpout(PRICES, 1, type=Price)
+        prices: Any = batches(shop, "prices", source, store=InMemory()).group_by("item")
+        table = prices.table(state=MemoryState())
+    else:
+        table = shop.spout("prices", Records(PRICES, type=Price)).group_by("item").table()
+    with pytest.raises(TopologyError, match=r"table of its latest .*other.join\(table\).show\(…\)"):
+        table.show()
+    assert not hasattr(table, "unknown")
+
+
 def test_the_first_records_of_an_endless_source_end_the_run() -> None:
     class Endless(Spout[Order]):
         def records(self) -> Iterator[Order]:
