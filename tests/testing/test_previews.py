@@ -33,7 +33,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.connectors import FollowedFiles
-from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.errors import DuplicateComponent, TopologyError, TopologyFailed
 from sunshower.kafka import KafkaOptions, StartPosition
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite
 
@@ -349,6 +349,18 @@ def test_dead_letters_are_shown_as_a_stream(
     with pytest.raises(TopologyFailed, match="ValueError: no"):
         failed.map(failing).show()
     assert not any(tmp_path.iterdir())
+
+
+def test_a_cell_that_runs_again_says_which_one_to_run_first() -> None:
+    shop = Topology("shop")
+    orders = shop.spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(DuplicateComponent) as caught:
+        shop.spout("orders", Records(ORDERS, type=Order))
+    assert "run the cell of the Topology first" in caught.value._render_traceback_()[-1]
+    orders.map(doubled)
+    again = orders.map(doubled)
+    assert again.show(1).records == [doubled(ORDERS[0])]
+    assert again.map(doubled).show(1).records == [doubled(doubled(ORDERS[0]))]
 
 
 @given(
