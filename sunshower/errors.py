@@ -22,6 +22,8 @@ _LINES_MAX = 15  # of an error in a notebook
 class SunshowerError(Exception):
     """Root of the tree: catch this to catch every error that sunshower raises."""
 
+    _in_notebooks: tuple[str, ...] = ()  # lines below the message there
+
     def _render_traceback_(self) -> list[str]:
         """What IPython shows instead of all frames: the line of the user's code that has called
         Sunshower, and the message. At most 15 lines."""
@@ -32,7 +34,8 @@ class SunshowerError(Exception):
             is_cell = "ipykernel" in frame.filename or frame.filename.startswith("<ipython")
             place = "the cell" if is_cell else f'File "{frame.filename}"'
             where = [f"{place}, line {frame.lineno}:", f"    {frame.line}"]
-        lines = [*where, *f"{type(self).__name__}: {self}".splitlines()]
+        text = f"{type(self).__name__}: {self}".splitlines()
+        lines = [*where, *text, *self._in_notebooks]
         if len(lines) > _LINES_MAX:
             lines[_LINES_MAX // 2 : _LINES_MAX // 2 + len(lines) - _LINES_MAX + 1] = ["…"]
         return lines
@@ -64,6 +67,8 @@ class UnknownField(TopologyError):
 
 class DuplicateComponent(TopologyError):
     """An id declared twice, or one that is reserved for the system."""
+
+    _in_notebooks = ("If this cell ran before: run the cell of the Topology first, to begin anew.",)
 
 
 class RecordMismatch(TopologyError):

@@ -20,6 +20,7 @@ import numpy as np
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
+from sunshower.outages import is_unavailable
 from sunshower.runtime.control import events
 from sunshower.runtime.control.events import Tell
 from sunshower.runtime.control.lifecycle import State
@@ -37,7 +38,9 @@ from sunshower.runtime.events.trace_recorder import (
 )
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.queries import worker_of_requests
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.letter_replays import taker_of
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.notebooks import html_table
@@ -47,6 +50,7 @@ _NAP_S = 0.01  # threads of user code may run meanwhile
 _WAIT_S = 0.1  # the longest wait of an InlineTopology without a look at its clock
 _RESULTS_MAX = 10  # in a notebook
 _SLICE_S = 0.02  # of work, before a preview looks whether it has enough
+_LATE_S = 0.5  # so late a preview says which call it has waited for
 _STATS_S = 0.25  # how often an InlineTopology reads its statistics, as a worker on Ray sends them
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
 _STOPPED_S = 1.0  # a slice that takes this long held up everything: deadlines must not count it
@@ -104,18 +108,28 @@ class InlineTopology:
 
     Use it as a context manager: its end closes all tasks. What outages, deadlines, attempts and
     quarantines do is as on Ray. While a slice takes long, such as at a breakpoint, nothing else can
-    happen, so the deadlines of pending trees are extended by that time.
+    happen, so the deadlines of pending trees are extended by that time. `quiet`: it logs nothing.
+    `recorder` hears of all calls of user code.
     """
 
-    def __init__(self, graph: Graph, *, seed: int = 0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        seed: int = 0,
+        clock: Clock | None = None,
+        quiet: bool = False,
+        recorder: Recorder | None = None,
+    ) -> None:
         graph.begin_outputs()
+        self._is_quiet = quiet
         self._clock = clock or SystemClock()
         self.since_s = self._clock.wall()  # when it began, in Unix time
         self._wakes = SimpleQueue[None]()
         self._modules = _modules_of(graph)
         self._modules.__enter__()
         wake = partial(self._wakes.put, None)
-        self._worker = _only_worker(graph, seed, self._clock, wake=wake)
+        self._worker = _only_worker(graph, seed, self._clock, wake=wake, recorder=recorder)
         self.plan = self._worker.plan
         self._master = Master(self.plan, now=self._clock.now())
         welcome, _ = self._master.apply(events.Hello(self._worker.worker), self._clock.now())
@@ -150,11 +164,17 @@ class InlineTopology:
         self._apply(events.DrainSpouts())
         self._look(self._clock.now())
 
-    def snapshot(self) -> Snapshot:
-        """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
+    def snapshot(self, *, strict: bool = False) -> Snapshot:
+        """The statistics of this moment. Raises TopologyFailed if a task has failed for good.
+        `strict`: also if an untracked record has failed, or user code has raised outside the
+        processing of a record, unless that was an outage."""
         snapshot = self._snapshot(windows=False)
         if self._master.stored.error is not None:
             raise TopologyFailed(self._master.stored.error)
+        if strict and snapshot.untracked is not None:
+            raise TopologyFailed(snapshot.untracked)
+        if strict:
+            _raise_first(self._worker, outages=False)
         return snapshot
 
     def overview(self) -> Overview:
@@ -201,7 +221,8 @@ class InlineTopology:
 
     def _log_notices(self) -> None:
         for line in self._worker.notices():
-            _FAILURES.warning("%s", line)
+            if not self._is_quiet:
+                _FAILURES.warning("%s", line)
 
     def _check_spouts(self) -> None:
         """Fail if a spout was given up: it has records left."""
@@ -222,22 +243,56 @@ class InlineTopology:
                 self._wakes.get_nowait()
 
 
-def run_until(graph: Graph, is_enough: Callable[[], bool], within_s: float) -> str:
-    """Run a graph until `is_enough`, for `within_s` seconds at most. Returns why there is no more:
-    it is finished, or what the topology waits for. Raises TopologyFailed."""
-    clock = SystemClock()
-    end_s = clock.now() + within_s
-    with interruptible(), InlineTopology(graph, clock=clock) as topology:
-        while not is_enough() and clock.now() < end_s:
-            topology.work(_SLICE_S)
-            snapshot = topology.snapshot()
-            if snapshot.state == State.FINISHED:
+class _LongestCall(Recorder):
+    """The call of user code that has taken longest."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.task, self.seconds = -1, 0.0
+        self._clock, self._running, self._since_s = clock, -1, inf
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        self._running, self._since_s = task, now
+
+    def end(self) -> None:
+        if (seconds := self._clock.now() - self._since_s) > self.seconds:
+            self.task, self.seconds = self._running, seconds
+        self._since_s = inf
+
+
+def run_until(
+    graph: Graph, is_enough: Callable[[], bool], within_s: float, clock: Clock | None = None
+) -> str:
+    """Run a graph until `is_enough`, for `within_s` seconds, and until the call of user code that
+    runs then has returned. Returns why there is no more:
+    it is finished, or what the topology waits for. Raises TopologyFailed for the first error
+    of user code before there is enough, be it of a record or of a task."""
+    clock = clock or SystemClock()
+    longest, begin_s = _LongestCall(clock), clock.now()
+    with (
+        interruptible(),
+        InlineTopology(graph, clock=clock, quiet=True, recorder=longest) as topology,
+    ):
+        while clock.now() < begin_s + within_s:
+            try:
+                topology.work(_SLICE_S)
+                state = topology.snapshot(strict=True).state
+            except TopologyFailed:
+                if not is_enough():
+                    raise
+                return ""
+            if is_enough():
+                return ""
+            if state == State.FINISHED:
                 return "and there are no more"
-        waiting = topology.snapshot().waiting()
+        took_s, waiting = clock.now() - begin_s, topology.snapshot().waiting()
     for task in waiting:
         assert task.health.wait is not None
         return f"because {task.component!r} waits: {task.health.wait.error.line}"
-    return f"and no more within {within_s:g} s"
+    blocking = [task.name for task in topology.plan.tasks if task.id == longest.task]
+    if took_s < within_s + _LATE_S or not blocking:
+        return f"and no more within {within_s:g} s"
+    call_s = longest.seconds
+    return f"and no more within {took_s:.0f} s: one call of {blocking[0]} took {call_s:.0f} s"
 
 
 def _modules_of(graph: Graph) -> AbstractContextManager[None]:
@@ -282,7 +337,7 @@ def _run(
         worker.close()
     _raise_first(worker)
     traces = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
-    snapshot = Snapshot(graph.id, {0: worker.stats()})
+    snapshot = Snapshot(graph.id, {0: worker.stats()}, state=State.FINISHED)
     return Finished(snapshot, results, asked.answers(), assemble(plan, traces))
 
 
@@ -290,10 +345,14 @@ def _look_soon() -> None:
     """Do nothing: the loop looks at the calls of other threads after each nap."""
 
 
-def _raise_first(worker: Worker) -> None:
+def _raise_first(worker: Worker, *, outages: bool = True) -> None:
     for supervision in worker.supervisions:
-        if supervision.last is not None:
-            raise TopologyFailed(supervision.last.story) from supervision.cause
+        cause = supervision.cause
+        if supervision.last is None or (
+            cause is not None and not outages and is_unavailable(cause, supervision.unavailable)
+        ):
+            continue
+        raise TopologyFailed(supervision.last.story) from cause
 
 
 class _Asked:

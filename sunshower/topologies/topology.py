@@ -64,7 +64,7 @@ from sunshower.topologies.outputs import (
     check_id,
     output_streams,
 )
-from sunshower.topologies.previews import without_letters
+from sunshower.topologies.previews import failing_bolts, only
 from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.rescaling import check_bounds
@@ -426,23 +426,19 @@ class Topology:
         for extension in self._extensions.values():
             extension.reopen()
 
-    def reduced_to(self, id: str) -> Graph:
+    def reduced_to(self, id: str, where: str) -> Graph:
         """The graph of one bolt and of what its records are made by. Nothing else can be declared
-        or built afterwards."""
+        or built afterwards. Raises TopologyError for requests; `where` begins its message."""
         ids = {id, *upstream(self._components, self._components[id].inputs)}
+        failing = failing_bolts(self._components, ids)
+        reads = [read for name in failing for read in self._components[name].inputs]
+        ids |= failing | {*upstream(self._components, reads)}
         for extension in self._extensions.values():
             extension.reduce_to(ids)
-        reads_letters = any(
-            read.stream == DEAD_LETTERS for name in ids for read in self._components[name].inputs
-        )
-        self._components = {
-            name: component if reads_letters else without_letters(component)
-            for name, component in self._components.items()
-            if name in ids
-        }
+        self._components = only(self._components, ids, where)
         _note_readers(self._components)
         for component in self._components.values():
-            if isinstance(component.implementation, RecordStage):
+            if isinstance(component.implementation, RecordStage) and component.id not in failing:
                 component.implementation.drop_unread()
         return self.graph()
 

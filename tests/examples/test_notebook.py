@@ -58,6 +58,6 @@ def test_an_error_of_a_function_is_at_most_fifteen_lines(cells: list[Any]) -> No
 
 def test_a_result_shows_counters_and_first_records(cells: list[Any]) -> None:
     text = html(cells[3])
-    assert '<caption style="text-align:left">topology shop: active</caption>' in text
+    assert '<caption style="text-align:left">topology shop: finished</caption>' in text
     assert "stream &#x27;windows&#x27; of &#x27;windows&#x27;" not in text  # nobody reads it
     assert "stream &#x27;default&#x27; of &#x27;orders&#x27;: 60 records" in text

@@ -15,6 +15,7 @@ from sunshower import (
     Records,
     Retry,
     Spout,
+    SpoutCollector,
     Topology,
     Unavailable,
     tumbling,
@@ -23,7 +24,7 @@ from sunshower import count as number_of
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.inline import InlineTopology
+from sunshower.runtime.inline import InlineTopology, run_until
 from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 
@@ -185,3 +186,16 @@ def test_tasks_are_closed_once_also_after_an_error() -> None:
             run.work(CLOCK_S)
         assert run.close_tasks() == []
     assert closed == [0]
+
+
+def test_a_preview_that_is_late_says_which_call_it_has_waited_for() -> None:
+    clock = ManualClock()
+
+    class Slow(Spout[Event]):
+        def next_tuple(self, out: SpoutCollector[Event]) -> None:
+            clock.advance(8)
+
+    topology = Topology("slow")
+    topology.spout("source", Slow()).filter(lambda event: event.at > 0)
+    why = run_until(topology.graph(), lambda: False, 1.0, clock)
+    assert why == "and no more within 8 s: one call of source[0] took 8 s"

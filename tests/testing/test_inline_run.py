@@ -38,6 +38,7 @@ def test_results_and_counters_of_a_run_can_be_read() -> None:
     merged = {word: n for task in done.results("count") for word, n in task.items()}
     assert merged == {"rain": 1, "and": 2, "sun": 2, "wind": 1}
     assert (done.counts("split").executed, done.counts("count").executed) == (2, 6)
+    assert "topology counting: finished<" in done._repr_html_()
 
 
 def test_a_function_or_a_bolt_takes_the_place_of_a_bolt() -> None:

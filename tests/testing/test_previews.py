@@ -13,14 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sunshower import (
+    Bolt,
+    Context,
     KafkaSpout,
     KeyState,
     MemoryState,
     Records,
     Retry,
     Spout,
+    SpoutCollector,
     SqliteState,
     Topology,
+    Unavailable,
     batches,
     count,
     sessions,
@@ -29,7 +33,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.connectors import FollowedFiles
-from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.errors import DuplicateComponent, TopologyError, TopologyFailed
 from sunshower.kafka import KafkaOptions, StartPosition
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite
 
@@ -147,6 +151,20 @@ def test_a_table_that_orders_are_joined_with_is_read_before_them() -> None:
     assert [(row[0], row[-1]) for row in joined.show().records] == [("a", 1), ("b", 2), ("a", 1)]
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_table_says_that_streams_are_shown(in_batches: bool) -> None:
+    shop = Topology("shop")
+    if in_batches:
+        source = FixedBatchSpout(PRICES, 1, type=Price)
+        prices: Any = batches(shop, "prices", source, store=InMemory()).group_by("item")
+        table = prices.table(state=MemoryState())
+    else:
+        table = shop.spout("prices", Records(PRICES, type=Price)).group_by("item").table()
+    with pytest.raises(TopologyError, match=r"table of its latest .*other.join\(table\).show\(…\)"):
+        table.show()
+    assert not hasattr(table, "unknown")
+
+
 def test_the_first_records_of_an_endless_source_end_the_run() -> None:
     class Endless(Spout[Order]):
         def records(self) -> Iterator[Order]:
@@ -180,6 +198,14 @@ def test_a_source_that_cannot_be_read_beside_a_run_is_refused() -> None:
         shop.spout("orders", spout).show()
 
 
+def test_requests_are_refused() -> None:
+    shop = Topology("shop")
+    asked = shop.requests("ask", Price).map(lambda price: (price.item,), fields=["item"])
+    asked.answer()
+    with pytest.raises(TopologyError, match=r"follow from requests 'ask'.*run_inline"):
+        asked.show()
+
+
 def test_declarations_go_on_after_a_preview_and_after_a_graph() -> None:
     shop = Topology("shop")
     orders = batches(shop, "orders", FixedBatchSpout(ORDERS, 10, type=Order), store=InMemory())
@@ -198,7 +224,9 @@ def test_steps_beside_the_shown_one_do_not_run() -> None:
     assert len(orders.show(2)) == 2
 
 
-def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
+def test_the_first_error_ends_it_with_the_lines_of_the_user_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(order: Order) -> Order:
         return order._replace(item=order.item + order.amount)
 
@@ -210,17 +238,129 @@ def test_the_first_error_ends_it_with_the_lines_of_the_user_alone() -> None:
         orders.map(broken).show()
     assert len(traceback.format_exception(caught.value)) <= 15
     assert len(caught.value._render_traceback_()) <= 15
+    assert not caplog.records
 
 
-def test_dead_letters_are_shown_as_a_stream() -> None:
-    def broken(order: Order) -> Order:
+class BadSource(Spout[Order]):
+    """It raises in one of its methods, after a record in `records`."""
+
+    def __init__(self, bad: str) -> None:
+        self.bad = bad
+
+    def open(self, context: Context) -> None:
+        if self.bad == "open":
+            raise ValueError("no")
+
+    def records(self) -> Iterator[Order]:
+        yield ORDERS[0]
         raise ValueError("no")
 
+
+class BadNextTuple(Spout[Order]):
+    def next_tuple(self, out: SpoutCollector[Order]) -> None:
+        raise ValueError("no")
+
+
+class BadBolt(Bolt[Order, Order]):
+    def prepare(self, context: Context) -> None:
+        raise ValueError("no")
+
+    def process(self, record: Order) -> Iterator[Order]:
+        yield record
+
+
+@pytest.mark.parametrize("source", [BadSource("open"), BadSource("records"), BadNextTuple()])
+def test_an_error_of_a_source_ends_it(source: Spout[Order]) -> None:
+    with pytest.raises(TopologyFailed, match="raised ValueError: no"):
+        Topology("shop").spout("orders", source).show(2, within_s=1e6)
+
+
+def test_an_error_in_prepare_ends_it() -> None:
+    orders = Topology("shop").spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(TopologyFailed, match="raised ValueError: no"):
+        orders.shuffle().bolt("checked", BadBolt()).show(within_s=1e6)
+
+
+def test_an_error_after_the_first_records_is_not_of_them() -> None:
+    orders = Topology("shop").spout("orders", BadSource("records"))
+    assert orders.show(1, within_s=1e6).records == ORDERS[:1]
+
+
+def test_an_outage_is_waited_for() -> None:
+    tries = Counter[str]()
+
+    class Away(Spout[Order]):
+        def records(self) -> Iterator[Order]:
+            tries["records"] += 1
+            if tries["records"] < 3:
+                raise Unavailable("away")
+            yield from ORDERS
+
+    assert len(Topology("shop").spout("orders", Away()).show(2, within_s=1e6)) == 2
+
+
+def failing(_: Any) -> Order:
+    raise ValueError("no")
+
+
+def test_an_error_without_ackers_ends_it_too() -> None:
+    shop = Topology("shop", ackers=0)
+    orders = shop.spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        orders.map(failing).show()
+
+
+def test_an_error_of_a_record_without_message_id_ends_it_too() -> None:
+    class Untracked(Spout[Order]):
+        def next_tuple(self, out: SpoutCollector[Order]) -> None:
+            out.emit(ORDERS[0])
+
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        Topology("shop").spout("orders", Untracked()).map(failing).show()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("letters", [True, "dead.jsonl"])
+def test_dead_letters_are_shown_as_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: bool | str, is_read: bool
+) -> None:
+    def odd(order: Order) -> Order:
+        if is_even(order):
+            return order
+        raise ValueError("odd")
+
+    monkeypatch.chdir(tmp_path)
     shop = Topology("shop")
-    retry = Retry(attempts=1, dead_letters=True)
+    retry = Retry(attempts=4, initial_s=50, max_s=50, dead_letters=letters)
     orders = shop.spout("orders", Records(ORDERS, type=Order), retry=retry)
-    orders.map(broken).shuffle().bolt("sink", _refused)
-    assert len(orders.stream("dead_letters").show(2)) == 0  # nothing before it reads the orders
+    checked = orders.filter(lambda order: order.item == "a").shuffle().stage("check", 2).map(odd)
+    if is_read:
+        checked.shuffle().bolt("sink", _refused)
+        prices = shop.spout("prices", Records(PRICES, type=Price), retry=retry)
+        checked.join(prices.group_by("item").table(), "item")  # nobody reads it
+        state = SqliteState(tmp_path / "states.db")
+        checked.group_by("item").process(running, state=state, name="sums")
+    failed = orders.stream("dead_letters")
+    of_a = [order for order in ORDERS if order.item == "a"]
+    wrong = [order.at for order in of_a if not is_even(order)]
+    assert sorted(letter.record["at"] for letter in failed.show(99, within_s=60.0).records) == wrong
+    ats = failed.map(lambda letter: (letter.record["at"],), fields=["at"])
+    assert sorted(at for (at,) in ats.show(99, within_s=60.0).records) == wrong
+    with pytest.raises(TopologyFailed, match="ValueError: no"):
+        failed.map(failing).show()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_cell_that_runs_again_says_which_one_to_run_first() -> None:
+    shop = Topology("shop")
+    orders = shop.spout("orders", Records(ORDERS, type=Order))
+    with pytest.raises(DuplicateComponent) as caught:
+        shop.spout("orders", Records(ORDERS, type=Order))
+    assert "run the cell of the Topology first" in caught.value._render_traceback_()[-1]
+    orders.map(doubled)
+    again = orders.map(doubled)
+    assert again.show(1).records == [doubled(ORDERS[0])]
+    assert again.map(doubled).show(1).records == [doubled(doubled(ORDERS[0]))]
 
 
 @given(

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 from sunshower.arguments import FLAG, check_names
 from sunshower.errors import TopologyError
@@ -184,6 +184,19 @@ class AnyTable:
         key = key_names(by)
         self._operator = kind(function, key, Schema((*key, *INPUT)), PAIRS, store)
         self._own: Any = self._operator.function  # a copy
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise TopologyError for an operator of a stream: it says where to call it."""
+            stream = self.__dict__.get("changes")
+            if name.startswith("_") or not hasattr(type(stream), name):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            raise TopologyError(
+                f"{stream._where(name)}: .{name}(…) is called on a stream, and this is a table of "
+                "its latest records. Call it before group_by(…).table(…), or on the records of a "
+                f"stream that is joined with the table: other.join(table).{name}(…)"
+            )
 
     def divided_changes(self) -> JoinInput:
         """What makes rows for the table of changes."""
