@@ -12,6 +12,7 @@ import numpy as np
 
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.cli.dead.letters import Ask, StoredLetter
+from sunshower.cli.profiles import profile_facts
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure, FailureGroup
@@ -262,9 +263,12 @@ class PreparedSource(TopologySource):
     def _run(self, name: str) -> Any:
         return PreparedRun(self.prepared[name].plan)
 
-    def _record(self, run: Any, component: str | None, seconds: float) -> Profile:
+    def profile(self, name: str, component: str | None, seconds: float) -> str:
         stacks = {f"{LOOP};shop.py:12 price;shop.py:{30 + n} step_{n}": 10 + n for n in range(9)}
-        return Profile(stacks, {0: "py-spy"}, missing={1: "it was restarted"})
+        recorded = Profile(stacks, {0: "py-spy"}, missing={1: "it was restarted"})
+        facts, graph = profile_facts(recorded, name, component)
+        self._profiles[name] = {**facts, "at_s": self._clock()}, graph
+        return str(facts["title"])
 
     def _ask(self, name: str) -> Ask:
         def ask(stored: StoredLetter) -> str:

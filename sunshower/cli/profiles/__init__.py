@@ -153,10 +153,17 @@ def record_run(
 def recorded_profile(
     run: RayRun, component: str | None, seconds: float
 ) -> tuple[dict[str, Any], str]:
-    """A profile of a topology, or of a component, for the page: what `sunshower profile` prints,
-    and the flame graph as SVG. Raises as `record_run` and `profiled_workers`."""
+    """A profile of a topology, or of a component, for the page. Raises as `record_run` and
+    `profiled_workers`."""
     recorded = record_run(run, profiled_workers(run, component), seconds)
-    title = " · ".join(filter(None, (run.topology, component)))
+    return profile_facts(recorded, run.topology, component)
+
+
+def profile_facts(
+    recorded: Profile, topology: str, component: str | None
+) -> tuple[dict[str, Any], str]:
+    """What `sunshower profile` prints, and the flame graph as SVG."""
+    title = " · ".join(filter(None, (topology, component)))
     shares = time_shares(recorded, component)._asdict()
     facts = {**shares, "remarks": remarks(recorded), "graph": title}
     return facts, flame_graph(recorded.stacks, title)
