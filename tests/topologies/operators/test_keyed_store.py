@@ -350,7 +350,7 @@ def test_expired_values_are_absent_and_removed_by_a_later_commit() -> None:
     [
         *({"(dict)": 3}, {"(dict)": [[[], 1]]}, {"(a set)": [[1]]}, {"(Counter)": [[1]]}),
         *({"<Visit>": 3}, {"<Visit>": {"no": 1}}, {"<Color>": "BLUE"}, {"<os.system>": {}}),
-        *({"(at)": 3}, {"(at)": [4e9, {"(dict)": 1}]}, {"(at)": ["1", 2]}),
+        *({"(at)": 3}, {"(at)": [1e12, {"(dict)": 1}]}, {"(at)": ["1", 2]}),
     ],
 )
 def test_an_unknown_value_is_refused_when_it_is_read(plain: Any) -> None:
