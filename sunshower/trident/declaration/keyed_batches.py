@@ -223,7 +223,8 @@ def delivered(
 ) -> StageRows[BatchStage]:
     """Deliver the rows of committed batches, see Outbox; it emits none. Raises as opaque_state."""
     slot = opaque_state(stream, (), name, {"state": state}, where, in_place=True)
-    return stream.send(ToFirst(), {}).then(Outbox(slot, delivery), Schema(("nothing",)))
+    outbox = Outbox(slot, delivery, where)
+    return stream.send(ToFirst(), {}).then(outbox, Schema(("nothing",)))
 
 
 # ---- joins and tables ----------------------------------------------------------------------------
