@@ -181,7 +181,8 @@ class _Topic:
                 f"the note of group {self._id!r} is that of another sink or program: {self.note} "
                 f"is {note.offset}, with the metadata {note.metadata!r} instead of {batches!r}"
             )
-        return max(note.offset, 0)
+        last: int = max(note.offset, 0)
+        return last
 
     def deliver(self, txid: int, packed: Sequence[Any]) -> None:
         """Raises KafkaError; then it must be opened again, which ends the transaction."""

@@ -104,7 +104,7 @@ class KafkaDirectory:
     def message_bytes(self, topic: str) -> int | None:
         """The largest batch of messages that a topic takes, in bytes; None: this client may not
         read that."""
-        from confluent_kafka.admin import ConfigResource
+        from confluent_kafka.admin._config import ConfigResource
 
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         within_s = self.answer_within_s
