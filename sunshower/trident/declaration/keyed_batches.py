@@ -24,13 +24,14 @@ from sunshower.topologies.operators.joins.joined_streams import (
 from sunshower.topologies.operators.joins.keyed_tables import AnyTable, table_store
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.connected import Input, declared_connection
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, first_in_batches
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
     ProcessSettings,
     keyed_process,
     match_process,
     time_of_states,
+    times_of,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
@@ -151,6 +152,19 @@ def processed(
     if isinstance(calls, TimedProcess) and order is None and calls.store.keeps_ages:
         time = calls.event_time
     return _in_batches(stream, by, calls, id, settings, where, time)
+
+
+def first_rows(
+    stream: AnyBatches, by: tuple[str, ...], settings: Mapping[str, Any], where: str
+) -> WrittenState:
+    """Declare `distinct`. Raises as `processed`."""
+    given: dict[str, Any] = {"name": "distinct", **settings}
+    if given.get("ttl_s") is None:  # nothing expires, so times are for nothing
+        times_of(stream.schema, given, where, timed=True)
+        for name in ("ttl_s", "event_time", "late", "zone", "ahead", "unit"):
+            given.pop(name, None)
+    columns: Any = stream.schema.fields if stream.schema.type is tuple else stream.schema.type
+    return processed(stream, by, first_in_batches, None, columns, given, where)
 
 
 def matched(
