@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from sunshower.arguments import COUNT, check_names, checked
+from sunshower.arguments import COUNT, NAME, check_names, checked
 from sunshower.errors import ConfigError, KafkaError, StateMismatch, TopologyError
 from sunshower.kafka.consuming.consumer import ANSWER_S
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors, new_client
@@ -51,7 +51,7 @@ class KafkaMessages:
     ConfigError for settings; and UnknownTopic, NotAuthorised or KafkaUnreachable when it starts.
     """
 
-    @checked(TopologyError, settings=None, state=None)
+    @checked(TopologyError, settings=None, transactional_id=NAME)
     def __init__(
         self,
         settings: Settings,

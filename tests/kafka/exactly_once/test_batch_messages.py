@@ -239,7 +239,7 @@ def test_a_wrong_declaration_is_refused() -> None:
         sink(value="cent")
     with pytest.raises(TopologyError, match="a state of kind transactional"):
         sink(state=MemoryState(StateKind.TRANSACTIONAL))
-    with pytest.raises(TopologyError, match=r"KafkaMessages\(sales\): None is not a state"):
+    with pytest.raises(TopologyError, match="KafkaMessages: state is None; give a StateFactory"):
         sink(state=None)
     with pytest.raises(
         UnknownField, match=r"topology 'sales', batches .*KafkaMessages\(sales\).*zz"
