@@ -21,6 +21,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sunshower.errors import ConfigError, SunshowerError, TopologyFailed, user_errors
+from sunshower.texts import did_you_mean
 
 Error = type[SunshowerError]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -263,8 +264,9 @@ def check_names(
     """Check that there is a setting of each name."""
     known = list(known)
     if wrong := [name for name in given if name not in known]:
+        hint = did_you_mean(wrong[0], known)
         raise error(
-            f"{where}: there is no setting {wrong[0]!r}; the settings are: {', '.join(known)}"
+            f"{where}: there is no setting {wrong[0]!r}{hint}; the settings are: {', '.join(known)}"
         )
 
 

@@ -57,7 +57,7 @@ from sunshower.topologies.operators.windows.window_kinds import (
 )
 from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.keyed_batches import delivered
+from sunshower.trident.declaration.keyed_batches import delivered, processed
 from sunshower.trident.declaration.stateful import end_field as is_end_field
 from sunshower.trident.declaration.streams import BatchStream
 
@@ -66,6 +66,7 @@ _MARKER = "_SUCCESS"
 _DRAFTS, _COMPLETE, _LATE = ".part-", "part-", "late-"
 _PARTITION, _END = "partition-0", "end-0"  # fields that no record type has
 _NAMES_MAX = 10_000  # of periods that are known at a time
+_NAME_BYTES = 255  # of a file or a folder
 _BLOCK = 1 << 20
 
 
@@ -151,15 +152,21 @@ class PartitionedFiles:
         where = stream.stage.where(self.where)
         stream.schema.check_field(time.name, where)
         lines = _Lines(self, stream.schema, are_ends=is_end_field(stream, time.name))
+        lines.parts.check(stream.schema, [None])
         notes = stream.operate(_Notes(lines), fields=(_PARTITION, time.name, _END, "txid", "lines"))
-        rows = notes.group_by(_PARTITION).process(
+        settings = {"state": self.state, "parallelism": self.parallelism, **self._about(time)}
+        known = {name: value for name, value in settings.items() if value is not None}
+        ends = processed(
+            notes,
+            (_PARTITION,),
             _note_lines,
-            on_timer=_complete,
-            name=f"{self.name}-complete",
-            state=self.state,
-            parallelism=self.parallelism,
-            **self._about(time),
+            _complete,
+            None,
+            {"name": f"{self.name}-complete", **known},
+            where,
         )
+        rows = BatchStream[_Row](ends.rows).named(ends.slot.name)
+        stream.stage.group.program.keep_place(os.path.realpath(self.place), where)
         state = state_beside(self.state, "rows")
         delivered(rows, _Delivery(self.place), state, f"{self.name}-rows", where)
         return rows.filter(_is_complete).map(_completed)
@@ -294,14 +301,24 @@ def _name_of(window: Window, begin: Time, *, is_date: bool) -> str:
 
 
 def _folder_name(name: Any) -> str:
-    """The folder that `by` has returned. Raises ValueError for one that readers pass over, or that
-    is elsewhere."""
-    if not isinstance(name, str) or any(part[:1] in {"", ".", "_"} for part in name.split("/")):
-        raise ValueError(
-            f"by returned {name!r:.100}; it returns the name of a folder, which does not begin "
-            'with ".", "_" or "/", such as "country=de"'
-        )
-    return name
+    """The folder that `by` has returned. Raises ValueError for one that readers pass over, that is
+    elsewhere, or that file systems refuse."""
+    if isinstance(name, str):
+        parts = name.split("/")
+        if not any(part[:1] in {"", ".", "_"} or _is_refused(part) for part in parts):
+            return name
+    raise ValueError(
+        f"by returned {name!r:.100}; it returns the name of a folder, which does not begin with "
+        f'".", "_" or "/", and which UTF-8 encodes to {_NAME_BYTES} bytes at most, none of them '
+        'zero, such as "country=de"'
+    )
+
+
+def _is_refused(part: str) -> bool:
+    try:
+        return "\0" in part or len(part.encode()) > _NAME_BYTES
+    except UnicodeEncodeError:
+        return True
 
 
 # ---- completing ----------------------------------------------------------------------------------
@@ -431,6 +448,8 @@ class _Delivery:
     that is repeated writes the same files again."""
 
     notes = False
+    note = "the folder"
+    anew = "the sink another name="
 
     def __init__(self, place: Path) -> None:
         self._place = place

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Topology, run_inline, tumbling
+from sunshower import Topology, count, run_inline, tumbling
 from sunshower.clock import ManualClock
 from sunshower.connectors import CompletePartition, PartitionedFiles
-from sunshower.errors import UnknownField
+from sunshower.errors import TopologyError, TopologyFailed, UnknownField
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
-from sunshower.trident import FixedBatchSpout, InMemory, batches
+from sunshower.trident import FixedBatchSpout, InMemory, StateKind, batches
 from tests.connectors.test_partitioned_files import lines, markers
 from tests.seeds import seeds
 from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
@@ -134,3 +134,75 @@ def test_a_window_of_a_field_that_rows_do_not_have_is_refused(tmp_path: Path) ->
     spout = FixedBatchSpout([("a",)], 1, fields=("user",))
     with pytest.raises(UnknownField, match=r"PartitionedFiles\(.*no field 'at'"):
         declare(Topology("clicks"), tmp_path, spout, MemoryState())
+
+
+def test_a_run_with_nothing_new_writes_nothing_again(tmp_path: Path) -> None:
+    """A reader has taken the files, and removed them; then new ones come."""
+    store, state = InMemory(), MemoryState()
+    place = tmp_path / "place"
+
+    def run(clicks: list[Click]) -> None:
+        topology = Topology("clicks")
+        declare(topology, place, FixedBatchSpout(clicks, 4, type=Click), state, store=store)
+        run_inline(topology.graph(), clock=ManualClock())
+        for path in [*place.rglob("*.jsonl"), *place.rglob("_SUCCESS")]:
+            path.rename(tmp_path / f"{len([*tmp_path.iterdir()])}-{path.name}")
+
+    run(CLICKS)
+    files = {*tmp_path.iterdir()}
+    run(CLICKS)
+    assert {*tmp_path.iterdir()} == files
+    run([*CLICKS, Click("a", 1_000, 40)])
+    (new,) = [path for path in {*tmp_path.iterdir()} - files if path.suffix]
+    assert '"number":40' in new.read_text().replace(" ", "")
+
+
+def test_sinks_never_replace_the_files_of_another(tmp_path: Path) -> None:
+    """In one program they are refused; those of two programs have other names."""
+    topology = Topology("clicks")
+    clicks = batches(topology, "clicks", FixedBatchSpout(CLICKS, 4, type=Click), store=InMemory())
+    clicks.apply(PartitionedFiles(tmp_path, WINDOW, state=MemoryState()))
+    again = PartitionedFiles(tmp_path / ".." / tmp_path.name, WINDOW, state=MemoryState(), name="b")
+    with pytest.raises(TopologyError, match=r"PartitionedFiles\(.*has one place that writes it"):
+        clicks.apply(again)
+    for _ in range(2):
+        topology, spout = Topology("clicks"), FixedBatchSpout(CLICKS, 4, type=Click)
+        declare(topology, tmp_path, spout, MemoryState())
+        run_inline(topology.graph(), clock=ManualClock())
+    assert numbers(tmp_path) == {name: found + found for name, found in expected().items()}
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "a\0b", "a\ud800", "ok/" + "ü" * 128])
+def test_a_folder_that_file_systems_refuse_fails_its_batch(name: str, tmp_path: Path) -> None:
+    topology = Topology("clicks")
+    spout = FixedBatchSpout([*CLICKS, Click(name, 80, 40)], 4, type=Click)
+    declare(topology, tmp_path, spout, MemoryState())
+    with pytest.raises(TopologyFailed, match=r"batch 11.*by returned .*, such as \"country=de\""):
+        run_inline(topology.graph(), clock=ManualClock())
+
+
+def test_plain_tuples_behind_a_window_are_written(tmp_path: Path) -> None:
+    topology = Topology("clicks")
+    clicks = batches(topology, "clicks", FixedBatchSpout(CLICKS, 4, type=Click), store=InMemory())
+    clicks.window(tumbling(seconds=10, field="at", late=6), count(), state=MemoryState()).apply(
+        PartitionedFiles(tmp_path, tumbling(seconds=20, field="window"), state=MemoryState())
+    )
+    run_inline(topology.graph(), clock=ManualClock())
+    rows = [row for rows in lines(tmp_path).values() for row in rows]
+    assert sum(row["count"] for row in rows) == len(CLICKS)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_the_sink(tmp_path: Path) -> None:
+    topology = Topology("clicks")
+    (tmp_path / "begin=0").write_text("no folder")
+    declare(topology, tmp_path, FixedBatchSpout(CLICKS, 4, type=Click), MemoryState())
+    message = r"PartitionedFiles\(.*'files-rows': batch 1 is committed, and cannot.*another name="
+    with pytest.raises(TopologyFailed, match=message):
+        run_inline(topology.graph(), clock=ManualClock())
+
+
+def test_wrong_settings_are_errors_of_partitioned_files(tmp_path: Path) -> None:
+    spout = FixedBatchSpout(CLICKS, 4, type=Click)
+    state = MemoryState(StateKind.TRANSACTIONAL)
+    with pytest.raises(TopologyError, match=r"PartitionedFiles\([^)]*\): a state of kind trans"):
+        declare(Topology("clicks"), tmp_path, spout, state)

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "codec": {"errors", "record_types", "records", "value_types"},
     "json_values": {"errors", "record_types", "records", "scalars", "value_types"},
-    "arguments": {"errors"},
+    "arguments": {"errors", "texts"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},
     "config": {"errors", "arguments"},

@@ -101,6 +101,21 @@ class KafkaDirectory:
                 ids[topic] = "" if id == _NO_ID else id.translate(_AS_KAFKA_PRINTS)
         return ids
 
+    def message_bytes(self, topic: str) -> int | None:
+        """The largest batch of messages that a topic takes, in bytes; None: this client may not
+        read that."""
+        from confluent_kafka.admin._config import ConfigResource
+
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        within_s = self.answer_within_s
+        asked = self._client.describe_configs([resource], request_timeout=within_s)
+        try:
+            with client_errors(f"the settings of topic {topic!r}", self._address):
+                entry = asked[resource].result(within_s + _MARGIN_S).get("max.message.bytes")
+        except NotAuthorised:
+            return None
+        return None if entry is None else int(entry.value)
+
     def bootstrap(self) -> str:
         return self._address
 

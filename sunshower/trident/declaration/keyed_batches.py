@@ -24,13 +24,14 @@ from sunshower.topologies.operators.joins.joined_streams import (
 from sunshower.topologies.operators.joins.keyed_tables import AnyTable, table_store
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.connected import Input, declared_connection
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, first_in_batches
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
     ProcessSettings,
     keyed_process,
     match_process,
     time_of_states,
+    times_of,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
@@ -153,6 +154,19 @@ def processed(
     return _in_batches(stream, by, calls, id, settings, where, time)
 
 
+def first_rows(
+    stream: AnyBatches, by: tuple[str, ...], settings: Mapping[str, Any], where: str
+) -> WrittenState:
+    """Declare `distinct`. Raises as `processed`."""
+    given: dict[str, Any] = {"name": "distinct", **settings}
+    if given.get("ttl_s") is None:  # nothing expires, so times are for nothing
+        times_of(stream.schema, given, where, timed=True)
+        for name in ("ttl_s", "event_time", "late", "zone", "ahead", "unit"):
+            given.pop(name, None)
+    columns: Any = stream.schema.fields if stream.schema.type is tuple else stream.schema.type
+    return processed(stream, by, first_in_batches, None, columns, given, where)
+
+
 def matched(
     stream: AnyBatches,
     by: tuple[str, ...],
@@ -223,7 +237,8 @@ def delivered(
 ) -> StageRows[BatchStage]:
     """Deliver the rows of committed batches, see Outbox; it emits none. Raises as opaque_state."""
     slot = opaque_state(stream, (), name, {"state": state}, where, in_place=True)
-    return stream.send(ToFirst(), {}).then(Outbox(slot, delivery), Schema(("nothing",)))
+    outbox = Outbox(slot, delivery, where)
+    return stream.send(ToFirst(), {}).then(outbox, Schema(("nothing",)))
 
 
 # ---- joins and tables ----------------------------------------------------------------------------

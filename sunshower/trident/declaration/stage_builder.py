@@ -245,7 +245,7 @@ class StreamProgram:
         self.topology = topology
         self.groups: dict[str, GroupBuilder] = {}
         self.states: dict[str, str] = {}  # name → the declaration that writes it
-        self.folders: dict[str, str] = {}  # folder of a table → the declaration that writes it
+        self.places: dict[str, str] = {}  # folder, or id of a sink → the declaration that writes it
         self.built = False
 
     def finish(self) -> None:
@@ -289,14 +289,15 @@ class StreamProgram:
             )
         self.states[name] = where
 
-    def keep_folder(self, folder: str, where: str) -> None:
-        """Register a table's folder. Raises DuplicateComponent if it is taken."""
-        if folder in self.folders:
+    def keep_place(self, place: str, where: str) -> None:
+        """Register the folder of a table or a sink, or another name of a receiver. Raises
+        DuplicateComponent if it is taken."""
+        if place in self.places:
             raise DuplicateComponent(
-                f"{where}: {folder} is the table of {self.folders[folder]} already, and a table is "
-                "written in one place: give this one another folder, or merge the streams"
+                f"{where}: {place} is that of {self.places[place]} already, and has one place that "
+                "writes it: give this one another, or merge the streams"
             )
-        self.folders[folder] = where
+        self.places[place] = where
 
 
 def is_uneven(rows: StageRows[BatchStage]) -> bool:

@@ -26,7 +26,6 @@ from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAg
 from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
 from sunshower.topologies.operators.joins.joined_streams import BoundedSettings, JoinSettings
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
-from sunshower.topologies.operators.keyed.keyed_process import first_in_batches
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
@@ -76,6 +75,7 @@ from sunshower.trident.declaration.keyed_batches import (
     KeyedBatchSettings,
     OrderedBatchSettings,
     connected,
+    first_rows,
     is_across,
     joined_across,
     joined_within,
@@ -691,15 +691,12 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         again. Rows leave in the commit phase. Settings: BatchProcessSettings; the state must be
         given, and its name is "distinct"."""
         fields = (on,) if isinstance(on, str) else tuple(on)
-        given: Any = {"name": "distinct", **settings}
-        if (
-            "ttl_s" not in given and "event_time" in given
-        ):  # as on ordinary streams: nothing expires
-            self._check_fields("distinct", (given.pop("event_time"),))
-            for name in ("late", "zone", "ahead", "unit"):
-                given.pop(name, None)
-        columns = self.schema.fields if self.schema.type is tuple else self.schema.type
-        return self.group_by(*fields).process(first_in_batches, fields=columns, **given)
+        self._check_fields("distinct", fields)
+        where = self._where(f"distinct({', '.join(map(str, fields))})")
+        state = first_rows(self, fields, settings, where)
+        outputs = BatchStream[R_co](state.rows)
+        outputs.written = state
+        return outputs.named(state.slot.name)
 
     def partition_persist(
         self,

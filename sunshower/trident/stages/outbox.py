@@ -5,7 +5,8 @@
 
 A batch that is repeated replaces its rows in the state, and nothing of it was delivered before. The
 receiver notes the last batch together with its rows, or gets the same rows at the same place again.
-After a crash the next task reads both, and delivers what is left.
+After a crash the next task reads both, and delivers what is left. A task that ends in order removes
+what is delivered, so the next one needs no note of it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from sunshower.clock import Clock
-from sunshower.errors import StateMismatch, SunshowerError, TopologyFailed, Unavailable
+from sunshower.errors import (
+    StaleGeneration,
+    StateMismatch,
+    SunshowerError,
+    TopologyFailed,
+    Unavailable,
+    user_errors,
+)
+from sunshower.outages import is_unavailable
+from sunshower.texts import describe_error
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import Key, MapState
@@ -31,10 +41,12 @@ _LAST_S, _APART_S = 20.0, 0.5  # at the end; workers have 29 s to close their ta
 
 
 class Delivery(Protocol):
-    """What receives the rows. All raise Unavailable during an outage; then they are called again,
-    `open` first."""
+    """What receives the rows. All raise what means an outage, or StaleGeneration; then they are
+    called again, `open` first. What else `open` and `deliver` raise ends the topology."""
 
     notes: bool  # whether `open` returns what was delivered; else a delivery may be repeated
+    note: str  # what `open` reads, for errors
+    anew: str  # how to declare another receiver, for errors
 
     def prepare(self, context: Context) -> None: ...
     def packed(self, rows: Sequence[Any]) -> Iterable[Any]:
@@ -42,7 +54,8 @@ class Delivery(Protocol):
 
     def open(self, batches: str) -> int:
         """Keep out former lives of the task, and return the last batch that was delivered.
-        `batches`: which numbering of batches it is."""
+        `batches`: which numbering of batches, and which state, it is. Raises StateMismatch for the
+        note of another."""
 
     def deliver(self, txid: int, packed: Sequence[Any]) -> None:
         """Deliver a batch, all or nothing, and note it."""
@@ -54,10 +67,12 @@ class Outbox(Persist, Publishing):
     """Stores what `delivery` packs of the rows of a batch, and lets it deliver what is committed.
     It is one task. Entries of its state: (txid, number): [batch delivered then, packed rows]."""
 
-    def __init__(self, slot: BatchSlot, delivery: Delivery) -> None:
+    def __init__(self, slot: BatchSlot, delivery: Delivery, where: str) -> None:
+        """`where`: the sink, for errors."""
         super().__init__(slot)
         self.slot: BatchSlot = slot
         self.delivery = delivery
+        self._where = f"{where}, state {slot.stored_name!r}"
 
     def prepare(self, context: Context) -> None:
         self._clock: Clock = context.clock
@@ -76,17 +91,21 @@ class Outbox(Persist, Publishing):
         batch.extend(self.delivery.packed(rows))
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        """Deliver all earlier batches, then store this one. Raises Unavailable, StateMismatch."""
+        """Deliver all earlier batches, then store this one. Raises Unavailable, TopologyFailed."""
         txid = attempt.txid
         self._deliver(txid - 1)
         if self._delivered >= txid:
-            raise StateMismatch(
+            raise TopologyFailed(
                 f"{self._where}: batch {self._delivered} was delivered, but batch {txid} is not "
-                "committed: the store of the batches was rolled back. Put back what was there"
+                f"committed: the store of the batches was rolled back. Put back what was there; or "
+                f"give {self.delivery.anew}, which gets batch {txid} and those after it again"
             )
         self._waiting, keys, self._keys = None, self._keys, None
         self._before, self._after = self._keys_before(keys, txid), list[Key]()
-        super().finish(batch, attempt, emit)
+        try:
+            super().finish(batch, attempt, emit)
+        except StateMismatch as error:
+            raise TopologyFailed(f"{self._where}: {error}") from error
         self._waiting = {txid: batch} if batch else {}
         if self._before is not None:
             self._keys = txid, self._before, self._after if batch else self._before
@@ -114,14 +133,25 @@ class Outbox(Persist, Publishing):
     def cleanup(self) -> None:
         try:
             with suppress(Unavailable):  # the next run delivers it
-                self._deliver_last()
+                self._remove_delivered(self._deliver_last())
         finally:
             self.delivery.close()
             super().cleanup()
 
-    @property
-    def _where(self) -> str:
-        return f"state {self.slot.stored_name!r}"
+    def _remove_delivered(self, last: int) -> None:
+        """Remove what is stored, if all of it is delivered: by a further attempt of the batch that
+        was written last."""
+        written = self.slot.last_attempt
+        if written is None or written.txid > last or not [*self.slot.state.items()]:
+            return
+        attempt = written._replace(attempt=written.attempt + 1)
+        self._before, self._after = None, []
+        try:
+            self.slot.begin_commit(attempt)
+            self.write(self.slot.state, (), attempt)
+            self.slot.commit(attempt)
+        except SunshowerError as error:
+            _LOG.info("%s: what is delivered stays in the state: %s", self._where, error)
 
     def _keys_before(self, keys: Any, txid: int) -> list[Key] | None:
         """The entries before a batch, all of which are delivered; None: the state knows."""
@@ -130,7 +160,9 @@ class Outbox(Persist, Publishing):
         return keys[1] if keys[0] == txid else keys[2]  # type: ignore[no-any-return]
 
     def _deliver(self, last: int) -> None:
-        """Deliver what was not delivered of the batches up to `last`, which are committed."""
+        """Deliver what was not delivered of the batches up to `last`, which are committed. Raises
+        TopologyFailed for what is no outage."""
+        txid: int | None = None
         try:
             self._open()
             assert self._waiting is not None
@@ -139,27 +171,39 @@ class Outbox(Persist, Publishing):
                     self.delivery.deliver(txid, self._waiting[txid])
                     self._delivered = txid
                 del self._waiting[txid]
-        except BaseException:
+        except BaseException as error:
             self._is_open, self._waiting = False, None
-            raise
+            if not isinstance(error, user_errors()) or self._passes(error):
+                raise
+            what = f"the batches up to {last} are" if txid is None else f"batch {txid} is"
+            raise TopologyFailed(
+                f"{self._where}: {what} committed, and cannot be delivered: "
+                f"{_text_of(error)}. When that is mended, start the program again, which "
+                f"delivers first; or give {self.delivery.anew}: then what is not delivered is left "
+                "out"
+            ) from error
+
+    def _passes(self, error: BaseException) -> bool:
+        """Whether an error of a delivery is an outage, or one of another life of the task."""
+        known = StaleGeneration, TopologyFailed
+        return isinstance(error, known) or is_unavailable(error)
 
     def _open(self) -> None:
         """Open the receiver, and only then read the state: a former life can no longer deliver."""
         if not self._is_open:
             assert self.counted is not None
-            self._delivered = self.delivery.open(self.counted.incarnation())
+            batches = f"{self.counted.incarnation()} {self.slot.stored_name}"
+            self._delivered = self.delivery.open(batches)
             self._is_open, self._waiting = True, None
         if self._waiting is not None:
             return
         waiting = defaultdict[int, list[tuple[int, list[Any]]]](list)
-        entries: Any = self.slot.state.items()
+        entries: Any = [*self.slot.state.items()]  # a generator would stay open after an error
         for (txid, number), (delivered, packed) in entries:
             if self.delivery.notes and self._delivered < delivered:
                 raise StateMismatch(
-                    f"{self._where}: batch {delivered} was delivered, but the receiver does not "
-                    "know it any more, so whether batches after it were is unknown. Put back its "
-                    "note; or give the state and the receiver's note another name: then batches "
-                    "that were not delivered are left out"
+                    f"batch {delivered} was delivered, but {self.delivery.note} says "
+                    f"{self._delivered or 'nothing'}, so whether later ones were is unknown"
                 )
             waiting[txid].append((number, packed))
         self._waiting = {
@@ -167,7 +211,8 @@ class Outbox(Persist, Publishing):
             for txid, chunks in waiting.items()
         }
 
-    def _deliver_last(self) -> None:
+    def _deliver_last(self) -> int:
+        """Deliver all that is committed. Returns the last batch of it."""
         assert self.counted is not None
         last, end_s = self.counted.current() - 1, self._clock.now() + _LAST_S
         while True:
@@ -179,4 +224,8 @@ class Outbox(Persist, Publishing):
                     raise
                 self._clock.sleep(_APART_S)
             else:
-                return
+                return last
+
+
+def _text_of(error: BaseException) -> str:
+    return str(error) if isinstance(error, SunshowerError) else describe_error(error)

@@ -12,7 +12,7 @@ import pytest
 
 from sunshower import Context, KeyState, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import TopologyError
+from sunshower.errors import SunshowerError, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -218,6 +218,27 @@ def test_distinct_rows_are_those_of_such_a_function(ttl_s: int | None) -> None:
     else:
         firsts = {click.id: click for click in reversed(CLICKS)}
         assert dict(counts.items()) == {tuple(click): 1 for click in firsts.values()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"ttl_s": -1}, "ttl_s is -1"),
+        ({"event_time": "when"}, "when"),
+        ({"event_time": "at", "zone": "nowhere"}, "nowhere"),
+        ({"event_time": "at", "late": -1}, "late is -1"),
+        ({"event_time": "at", "ahead": "x"}, "ahead is 'x'"),
+        ({"late": 5}, "late= needs event_time="),
+        ({"vlaue": 1}, "there is no setting 'vlaue'"),
+    ],
+)
+def test_wrong_settings_of_distinct_are_named_as_on_ordinary_streams(
+    settings: Any, says: str
+) -> None:
+    _, clicks = stub_stream(Click)
+    with pytest.raises(SunshowerError, match=rf"distinct\(id\).*{says}"):
+        clicks.distinct("id", state=MemoryState(), **settings)
+    clicks.distinct("id", state=MemoryState(), event_time="at", late=1, zone="UTC", ttl_s=None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import pytest
 
 from sunshower import Context, KeyState, Topology, run_inline
 from sunshower.clock import ManualClock
-from sunshower.errors import StaleGeneration, StateMismatch, StoreUnreachable, TopologyError
+from sunshower.errors import (
+    StaleGeneration,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyError,
+    TopologyFailed,
+)
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.port import Attempt
@@ -36,6 +42,7 @@ class Receiver:
         self.note: tuple[str, int] = "", 0
         self.openings = 0
         self.is_away = False
+        self.refuses: int | None = None
         self.failures = 0.0  # how often a delivery fails, before or after it has taken effect
 
     def __deepcopy__(self, memo: Any) -> Receiver:
@@ -46,6 +53,7 @@ class Sending:
     """A delivery to a receiver that keeps notes."""
 
     notes = True
+    note, anew = "the note of the receiver", "another receiver"
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
@@ -73,9 +81,13 @@ class Sending:
             self.receiver.openings += 1
             self.number, self.batches = self.receiver.openings, batches
             known, txid = self.receiver.note
-        return txid if known == batches else 0
+        if txid and known != batches:
+            raise StateMismatch("the note is that of another sink or program")
+        return txid
 
     def deliver(self, txid: int, packed: Sequence[Any]) -> None:
+        if self.receiver.refuses in packed:
+            raise ValueError("this row is refused")
         with self.attempt():
             self.receiver.life.write(lambda: self._apply(txid, packed))
 
@@ -216,8 +228,45 @@ def test_a_note_that_is_lost_is_an_error() -> None:
     for txid in (1, 2, 3):
         deliver(outbox, Attempt(txid, 0, 1), [txid])
     program.receiver.note = "", 0
-    with pytest.raises(StateMismatch, match="batch 2 was delivered, but the receiver"):
+    message = (
+        "here, state 'rows'.*batch 2 was delivered, but the note of the receiver says nothing"
+        ".*or give another receiver: then what is not delivered is left out"
+    )
+    with pytest.raises(TopologyFailed, match=message):
         deliver(outbox_of(program), Attempt(4, 0, 1), [4])
+
+
+def test_nothing_is_delivered_again_after_an_end_in_order() -> None:
+    """Although the receiver has no note any more; then what follows is delivered."""
+    program = Program()
+    assert program.run(Life())
+    program.receiver.note = "", 0
+    assert program.run(Life())
+    program.check()
+    assert program.receiver.note == ("", 0)
+    assert not [*program.state.items()]
+
+
+def test_the_note_of_another_sink_or_program_ends_the_topology() -> None:
+    program, other = Program(), Program()
+    assert program.run(Life())
+    other.receiver = program.receiver
+    with pytest.raises(TopologyFailed, match="is that of another sink or program"):
+        other.run(Life())
+    program.check()
+
+
+@pytest.mark.parametrize("number", [17, TOTAL - 1])
+def test_a_row_that_is_refused_after_its_commit_ends_the_topology(number: int) -> None:
+    """Also one of the last batch. When the receiver is mended, each row is delivered once."""
+    program = Program()
+    program.receiver.refuses = number
+    message = "here, state 'rows': batch [0-9]+ is committed, and cannot be delivered: .*is refused"
+    with pytest.raises(TopologyFailed, match=message):
+        program.run(Life())
+    program.receiver.refuses = None
+    assert program.run(Life())
+    program.check()
 
 
 def test_a_store_of_batches_that_was_rolled_back_is_an_error() -> None:
@@ -225,7 +274,7 @@ def test_a_store_of_batches_that_was_rolled_back_is_an_error() -> None:
     outbox = outbox_of(program)
     for txid in (1, 2, 3):
         deliver(outbox, Attempt(txid, 0, 1), [txid])
-    with pytest.raises(StateMismatch, match="batch 2 was delivered, but batch 2 is not"):
+    with pytest.raises(TopologyFailed, match="batch 2 was delivered, but batch 2 is not"):
         deliver(outbox, Attempt(2, 1, 1), [2])
 
 

@@ -233,7 +233,7 @@ def keyed_process(
         store = _store(settings, id, (*classes, *reads.classes, *makes.classes), where)
         process: KeyedProcess = ordered(function, on_timer, by, reads, makes, store, order)
         return _handed(kind, annotation, process)
-    times = _times_of(reads, settings, where, timed=on_timer is not None)
+    times = times_of(reads, settings, where, timed=on_timer is not None)
     if on_timer is None:
         store = _store(settings, id, classes, where)
         process = KeyedProcess(function, by, reads, makes, store)
@@ -259,8 +259,8 @@ def _with_fired(
     return makes if makes.fields else fired
 
 
-def _times_of(
-    reads: Schema, settings: ProcessSettings, where: str, *, timed: bool
+def times_of(
+    reads: Schema, settings: Mapping[str, Any], where: str, *, timed: bool
 ) -> dict[str, Any]:
     """The event time of records, if timers are by it, and how late they may be. Raises
     TopologyError, and ConfigError for a zone."""
