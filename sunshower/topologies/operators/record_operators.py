@@ -89,7 +89,9 @@ class RecordOperators(Generic[R_co]):
 
         Only what the stream depends on runs, in this process: its sources are read from their start
         and store no position, and states begin empty, in memory. A spout with `next_tuple` is used
-        as in a run. Raises TopologyError for a source that cannot be read beside a run, and
+        as in a run. Functions, hand-written bolts and Spark jobs that the stream depends on run
+        too, and what they write is not known here. Raises TopologyError for what a sink returns,
+        such as that of KafkaMessages, and for a source that cannot be read beside a run, and
         TopologyFailed for the first error of a function.
         """
         return preview(self, count, within_s, self._where("show"))
