@@ -1,5 +1,4 @@
-"""Avro and JSON schemas of record types, the values that a writer of Avro takes, and whether
-records fit a schema of the user.
+"""Avro and JSON schemas of record types, what a writer of Avro takes, and what other schemas fit.
 
 The types are those of columns: see `record_columns.kind_of`.
 """

@@ -177,8 +177,8 @@ class FollowedFiles(LogSpout[Any]):
             else:
                 left -= len(parts[-1][0])
         if not parts:  # no other file has anything
-            for error in (*self._broken.values(), *self._misnamed):
-                raise error
+            for why in (*self._broken.values(), *self._misnamed):
+                raise why
         numbers = np.concatenate([_NO_NUMBERS, *(numbers for numbers, _ in parts)])
         records = [value for _, values in parts for value in values]
         self._open += len(numbers)

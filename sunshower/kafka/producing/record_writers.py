@@ -149,6 +149,7 @@ def parsed_avro(schema: Any) -> tuple[Any, Any, dict[str, Any]]:
 def parsed_json_schema(schema: Any) -> Any:
     """A JSON Schema, a text or a dictionary, as a value of JSON. Raises ConfigError for a text that
     is none."""
+    given = None
     try:
         given = json.loads(schema) if isinstance(schema, str) else schema
         why = "" if isinstance(given, Mapping | bool) else f"it is {given!r:.100}"
@@ -168,7 +169,7 @@ def avro_encoder(
     """Writes records of a type in Avro. `schema`: None: that of the type. Raises as
     `SchemaIds.frame`, and ConfigError for an invalid schema."""
     from fastavro import schemaless_writer
-    from fastavro.validation import ValidationError, validate
+    from fastavro.validation import validate
 
     from sunshower.arrow.message_schemas import avro_schema, avro_value, kind_of_records
 
@@ -187,8 +188,8 @@ def avro_encoder(
                 validate(value, parsed)
             schemaless_writer(out, parsed, value, strict=True)
         except Exception as error:
-            is_invalid = isinstance(error, ValidationError)
-            why = ", ".join(map(str, error.errors)) if is_invalid else message_of(error)
+            errors = getattr(error, "errors", ())  # of a ValidationError
+            why = ", ".join(map(str, errors)) or message_of(error)
             raise Unserialisable(
                 f"Avro: a {record_type.__name__} does not fit the schema for subject "
                 f"{ids.subject(topic, part)!r} ({why}): change schema=, or the record"

@@ -114,10 +114,9 @@ def check_states(graph: Graph) -> None:
     owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
     for component in graph.bolts:
         code = component.implementation
+        steps: Iterable[Any] = code.operators if isinstance(code, OperatorBolt) else ()
         if hasattr(code, "__sunshower_batches__"):
             steps = [step for step in getattr(code, "operators", ()) if isinstance(step, Persist)]
-        else:
-            steps = code.operators if isinstance(code, OperatorBolt) else ()
         stores = [component.store, *(getattr(step, "store", None) for step in steps)]
         slots = [store.slot for store in stores if store is not None]
         for slot in [*slots, *(getattr(step, "slot", None) for step in steps)]:
