@@ -65,6 +65,10 @@ class UnknownField(TopologyError):
     """A field that its stream does not have."""
 
 
+class UnknownOperator(TopologyError, AttributeError):
+    """An operator or attribute of a stream that is not there behind its grouping."""
+
+
 class DuplicateComponent(TopologyError):
     """An id declared twice, or one that is reserved for the system."""
 

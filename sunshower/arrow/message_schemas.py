@@ -1,4 +1,4 @@
-"""Avro and JSON schemas of record types, and the values that a writer of Avro takes.
+"""Avro and JSON schemas of record types, what a writer of Avro takes, and what other schemas fit.
 
 The types are those of columns: see `record_columns.kind_of`.
 """
@@ -162,6 +162,72 @@ def _same(value: Any) -> Any:
     return value
 
 
+_AVRO_TYPES = {  # of a plain value: what it can be written as
+    "long": ("long", "int", "float", "double"),
+    "double": ("double", "float"),
+    "string": ("string", "enum"),
+    "bytes": ("bytes", "fixed"),
+}
+
+
+def avro_mismatch(kind: FieldKind, schema: Any, named: dict[str, Any]) -> str:
+    """Why values of a kind cannot be written with a parsed schema; empty: its names and types fit.
+    `named`: the types that it has defined."""
+    branches = schema if isinstance(schema, list) else [schema]
+    branches = [
+        named.get(branch, {"type": branch}) if isinstance(branch, str) else branch
+        for branch in branches
+    ]
+    if kind.optional and all(branch["type"] != "null" for branch in branches):
+        return f"{kind.path} may be None, and the schema has no null there"
+    whys = [_avro_mismatch(kind, branch, named) for branch in branches]
+    return "" if "" in whys else whys[-1] if whys else f"{kind.path} has an empty union"
+
+
+def _avro_mismatch(kind: FieldKind, schema: dict[str, Any], named: dict[str, Any]) -> str:
+    given = schema["type"]
+    if not isinstance(given, str):
+        return avro_mismatch(kind, given, named)
+    match kind:
+        case EnumMembers():
+            values = [member.value for member in kind.members]
+            return _avro_mismatch(kind.inner, schema, named) or next(
+                (
+                    f"{kind.path} may be {value!r}, and the enum in the schema may not"
+                    for value in (values if given == "enum" else [])
+                    if value not in schema["symbols"]
+                ),
+                "",
+            )
+        case NestedRecords() if given in ("record", "error"):
+            types_of = {field["name"]: field["type"] for field in schema["fields"]}
+            names = [field.name for field in kind.type]
+            if lacking := [name for name in types_of if name not in names]:
+                return f"{kind.path} has no field {lacking[0]!r}, which the schema has"
+            if lacking := [name for name in names if name not in types_of]:
+                return f"the schema has no field {lacking[0]!r} of {kind.path}"
+            fields = zip(names, kind.fields, strict=True)
+            whys = (avro_mismatch(inner, types_of[name], named) for name, inner in fields)
+            return next(filter(None, whys), "")
+        case Lists() if given == "array":
+            return avro_mismatch(kind.element, schema["items"], named)
+        case Dictionaries() if given == "map":
+            return avro_mismatch(kind.value, schema["values"], named)
+    own = _avro(kind, {})
+    own = own if isinstance(own, dict) else {"type": own}
+    logical, given_logical = (
+        part.get("logicalType", "").removeprefix("local-").partition("-")[0]
+        for part in (own, schema)
+    )
+    fits = given in _AVRO_TYPES.get(own["type"], (own["type"],))
+    if logical == given_logical if logical else fits:
+        return ""
+    return (
+        f"{kind.path} is written as {logical or own['type']}, and the schema has "
+        f"{given_logical or given}"
+    )
+
+
 # ---- json ---------------------------------------------------------------------------------------
 
 
@@ -198,3 +264,59 @@ def _json(kind: FieldKind) -> Any:
     if not name:
         raise RecordMismatch(f"{kind.path} is bytes, which JSON cannot have: make it a text")
     return {"type": name}
+
+
+def json_mismatch(kind: FieldKind, schema: Any) -> str:
+    """Why values of a kind are not valid under a JSON Schema; empty: the names and types that it
+    states itself, without `$ref` and `allOf`, fit."""
+    branches = [schema]
+    if isinstance(schema, dict):
+        branches = schema.get("oneOf") or schema.get("anyOf") or branches
+    if kind.optional and not any(map(_takes_null, branches)):
+        return f"{kind.path} may be None, and the schema has no null there"
+    whys = [_json_mismatch(kind, branch) for branch in branches]
+    return "" if "" in whys else whys[-1]
+
+
+def _takes_null(schema: Any) -> bool:
+    types_of = _json_types(schema)
+    return not types_of or "null" in types_of
+
+
+def _json_types(schema: Any) -> Any:
+    """The types that a schema states; empty: none."""
+    given = schema.get("type", ()) if isinstance(schema, dict) else ()
+    return [given] if isinstance(given, str) else given
+
+
+def _json_mismatch(kind: FieldKind, schema: Any) -> str:
+    if not isinstance(schema, dict) or "$ref" in schema or "allOf" in schema:
+        return ""
+    if isinstance(kind, EnumMembers):
+        values = [member.value for member in kind.members]
+        if missing := [value for value in values if value not in schema.get("enum", values)]:
+            return f"{kind.path} may be {missing[0]!r}, and the enum in the schema may not"
+        return _json_mismatch(kind.inner, schema)
+    own, given = _json(kind)["type"], _json_types(schema)
+    if given and own not in given and not (own == "integer" and "number" in given):
+        return f"{kind.path} is written as {own}, and the schema has {' or '.join(given)}"
+    match kind:
+        case NestedRecords():
+            return _json_record_mismatch(kind, schema)
+        case Lists():
+            return json_mismatch(kind.element, schema.get("items", True))
+        case Dictionaries():
+            return json_mismatch(kind.value, schema.get("additionalProperties", True))
+    return ""
+
+
+def _json_record_mismatch(kind: NestedRecords, schema: dict[str, Any]) -> str:
+    names, properties = [field.name for field in kind.type], schema.get("properties", {})
+    if lacking := [name for name in schema.get("required", ()) if name not in names]:
+        return f"{kind.path} has no field {lacking[0]!r}, which the schema requires"
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if is_closed and (more := [name for name in names if name not in properties]):
+        return f"the schema has no field {more[0]!r} of {kind.path}"
+    fields = zip(names, kind.fields, strict=True)
+    whys = (json_mismatch(inner, properties.get(name, True)) for name, inner in fields)
+    return next(filter(None, whys), "")

@@ -135,6 +135,7 @@ class FollowedFiles(LogSpout[Any]):
         self._files: dict[int, _File] = {}  # of this task
         self._turns: deque[_File] = deque()  # those that have more
         self._broken: dict[_File, SourceError] = {}  # those that cannot be read now
+        self._misnamed: list[SourceError] = []  # of the last listing
         self._open = 0  # records that are not settled
         self._listed_s = self._stored_s = self._asked_s = self._tried_s = -inf
         self._has_listed = False  # all files that were there are known
@@ -158,12 +159,12 @@ class FollowedFiles(LogSpout[Any]):
         if not limit:
             return None
         lists_again = not (self.ends and self._has_listed)
-        if self._broken and (not self._turns or now - self._tried_s >= _LIST_S):
-            self._turns.extend(self._broken)
-            self._broken, self._tried_s = {}, now
         if lists_again and not self._turns and now - self._listed_s >= _LIST_S:
             self._list()
             self._listed_s = now
+        if self._broken and (not self._turns or now - self._tried_s >= _LIST_S):
+            self._turns.extend(self._broken)
+            self._broken, self._tried_s = {}, now
         parts: list[tuple[I64, list[Any]]] = []
         left = limit
         while self._turns and left:
@@ -175,8 +176,9 @@ class FollowedFiles(LogSpout[Any]):
                 self._broken[self._turns.popleft()] = error
             else:
                 left -= len(parts[-1][0])
-        if self._broken and not parts:  # no other file has anything
-            raise next(iter(self._broken.values()))
+        if not parts:  # no other file has anything
+            for why in (*self._broken.values(), *self._misnamed):
+                raise why
         numbers = np.concatenate([_NO_NUMBERS, *(numbers for numbers, _ in parts)])
         records = [value for _, values in parts for value in values]
         self._open += len(numbers)
@@ -215,7 +217,7 @@ class FollowedFiles(LogSpout[Any]):
         return {
             "files": len(self._files),
             "files to read": len(self._turns),
-            "unreadable files": len(self._broken),
+            "unreadable files": len(self._broken) + len(self._misnamed),
             "lag": self._lag(),
         }
 
@@ -239,24 +241,28 @@ class FollowedFiles(LogSpout[Any]):
         paths = sorted({path for pattern in self.patterns for path in matches(pattern)})
         new = [path for path in paths if path not in self._numbers and not _is_hidden(path)]
         if not self._context.index:
-            for path in new:
-                self._register(path)
+            self._misnamed = [error for path in new if (error := self._register(path))]
             new = []
         for file in self._files.values():
             try:
-                if file.has_more():
+                if file not in self._broken and file.has_more():
                     self._turns.append(file)
             except SourceError as error:
                 self._broken[file] = error
-        self._has_listed = self._has_listed or not new  # task 0 has not given them numbers yet
+        # Task 0 has not given them numbers yet, or cannot.
+        self._has_listed = self._has_listed or not (new or self._misnamed)
 
-    def _register(self, path: str) -> None:
-        """Give a file the next number. Raises NodeExists if a former life of this task has just
-        given it to a file."""
-        _check_suffix(path, self.emits, "FollowedFiles")
+    def _register(self, path: str) -> SourceError | None:
+        """Give a file the next number, unless its suffix is wrong. Raises NodeExists if a former
+        life of this task has just given it to a file."""
+        try:
+            _check_suffix(path, self.emits, "FollowedFiles")
+        except SourceError as error:
+            return error
         number, content = len(self._numbers), {"path": path, "at": 0}
         self._tree.create(f"{self._home}/{number:010}", json.dumps(content).encode())
         self._know(number, content)
+        return None
 
     def _know(self, number: int, content: dict[str, Any]) -> None:
         self._numbers[content["path"]] = number
@@ -322,7 +328,7 @@ class _File:
         """Up to so many of the next records, with their numbers. Raises StopIteration at the end,
         and SourceError for a file that cannot be read, again at each call."""
         if self._blocks is None:
-            if (size := _size(self.path)) is None:  # the way out that an error names
+            if (size := _size(self.path)) is None:  # the remedy that an error names
                 raise StopIteration
             self.has_more()
             self._size = size

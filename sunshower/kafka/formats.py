@@ -11,7 +11,7 @@ from datetime import UTC, timedelta
 from decimal import Context, Decimal
 from operator import attrgetter
 from types import NoneType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 import msgpack
@@ -33,6 +33,8 @@ from sunshower.kafka.producing.record_writers import (
     is_repeated,
     json_encoder,
     missing,
+    parsed_avro,
+    parsed_json_schema,
     protobuf_encoder,
     record_type_of_input,
     registry_client,
@@ -48,6 +50,9 @@ from sunshower.records import Schema
 from sunshower.secret import protected, without_secrets
 from sunshower.texts import describe, did_you_mean, message_of, utf8
 from sunshower.topologies.record_parts import RecordParts
+
+if TYPE_CHECKING:
+    from sunshower.arrow.record_columns import NestedRecords
 
 Decode = Callable[[bytes], Any]
 
@@ -211,16 +216,25 @@ class _Registered(Format):
         object.__setattr__(self, "registry", protected(self.registry))
 
     def check_input(self, schema: Schema) -> None:
-        kind = record_type_of_input(type(self).__name__, self.record_type, schema)
-        self._check_schema(kind)
+        from sunshower.arrow.message_schemas import kind_of_records
+
+        name = type(self).__name__
+        kind = kind_of_records(record_type_of_input(name, self.record_type, schema))
+        if why := self._mismatch(kind):
+            raise RecordMismatch(
+                f"{name}: schema: the one for subject {self.subject or '<topic>-value'!r} does not "
+                f"fit the records: {why}. Correct it or the record type, or leave schema= out for "
+                "that of the type"
+            )
 
     def encoder(self, topic: str, part: str, schema: Schema) -> Encode:
         name = type(self).__name__
         ids = SchemaIds(name, self.registry, self.subject, register=self.register)
         return self._write(ids, schema.type, self.schema, topic, part)
 
-    def _check_schema(self, kind: type[Any]) -> None:
-        """Raise RecordMismatch for a record type that has no schema."""
+    def _mismatch(self, kind: NestedRecords) -> str:
+        """Why records do not fit `schema`; empty: they may. Raises RecordMismatch for records that
+        have no schema, ConfigError for an invalid `schema`."""
         raise NotImplementedError
 
     _write: ClassVar[Callable[..., Encode]]
@@ -239,10 +253,14 @@ class Avro(_Registered):
 
     _write = staticmethod(avro_encoder)
 
-    def _check_schema(self, kind: type[Any]) -> None:
-        from sunshower.arrow.message_schemas import avro_schema, kind_of_records
+    def _mismatch(self, kind: NestedRecords) -> str:
+        from sunshower.arrow.message_schemas import avro_mismatch, avro_schema
 
-        avro_schema(kind_of_records(kind), {})
+        avro_schema(kind, {})
+        if self.schema is None:
+            return ""
+        _, parsed, named = parsed_avro(self.schema)
+        return avro_mismatch(kind, parsed, named)
 
     def decoder(self, topic: str, part: str) -> Decode:
         try:
@@ -290,10 +308,19 @@ class JsonSchema(_Registered):
 
         return decode
 
-    def _check_schema(self, kind: type[Any]) -> None:
-        from sunshower.arrow.message_schemas import json_schema, kind_of_records
+    def _mismatch(self, kind: NestedRecords) -> str:
+        from sunshower.arrow.message_schemas import json_mismatch, json_schema
 
-        json_schema(kind_of_records(kind))
+        json_schema(kind)
+        if self.schema is None:
+            return ""
+        given = parsed_json_schema(self.schema)
+        try:
+            return json_mismatch(kind, given)
+        except (TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"JsonSchema: schema: it is not a JSON Schema ({message_of(error)}); correct it"
+            ) from error
 
 
 class _Registry:

@@ -84,6 +84,7 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
         self.emits = () if step.out is None else step.out
+        self.writes_outside = bool(step.step.writers)
         self._schemas: list[Schema] = []
 
     def check_input(self, schema: Schema) -> None:

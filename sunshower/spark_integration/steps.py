@@ -293,6 +293,7 @@ class SparkOperator(Publishing):
         self._tables = [writer for writer in tables if isinstance(writer, Table)]
         self._by_spark = len(self._tables) < len(tables)
         self.publishes = bool(tables) or step.state is not None
+        self.writes_outside = bool(step.writers) or self.publishes
         self.commits = len(tables) < len(step.writers) or step.state is not None
 
     def prepare(self, context: Context) -> None:

@@ -83,10 +83,28 @@ def preview(stream: PreviewedStream, count: int, within_s: float, where: str) ->
     source = copied.leave(topology.unused_id("rows-shown"))
     id = topology.unused_id("shown")
     topology.bolt(id, shown, [source.global_()])
-    graph = _without_traces(topology.reduced_to(id, where), where)
+    graph = _without_traces(_without_sinks(topology.reduced_to(id, where), where), where)
     why = _Runners.until(graph, shown.is_full, within_s)
     number = f"the first {count}" if shown.is_full() else f"{len(shown.records)} records"
     return Sample(shown.records, source.schema, number if shown.is_full() else f"{number}, {why}")
+
+
+_SINKS = ("sunshower.connectors.", "sunshower.kafka.")  # their bolts and operators write
+
+
+def _without_sinks(graph: Graph, where: str) -> Graph:
+    """The graph. Raises TopologyError if a bolt of it writes outside the topology."""
+    for bolt in graph.bolts:
+        code = bolt.implementation
+        for node in (code, *getattr(code, "operators", ())):
+            kind = node if isinstance(node, type) else type(node)
+            is_sink = any(base.__module__.startswith(_SINKS) for base in kind.__mro__)
+            if is_sink or getattr(node, "writes_outside", False):
+                raise TopologyError(
+                    f"{where}: bolt {bolt.id!r}, which it depends on, writes outside the topology, "
+                    "and a preview writes nothing: show the stream in front of the sink"
+                )
+    return graph
 
 
 def _without_traces(graph: Graph, where: str) -> Graph:

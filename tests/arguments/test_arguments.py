@@ -127,6 +127,7 @@ COUNT = "it must be a whole number of at least"
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: lines().bolt("b", count_words), r"declare a grouping, as in \.shuffle\(\)\.b"),
     (lambda: lines().shuffle().map(str), r"\.map\(…\) is called on a stream, not behind its group"),
+    (lambda: lines().shuffle().schema, r"\.schema is an attribute of the stream, and its grouping"),
     (
         lambda: lines().group_by("word").connect(lines().group_by("word")).map(str),
         r"before group_by and connect, or behind what process\(…\) makes",
@@ -167,6 +168,13 @@ def test_likely_mistakes_are_refused_with_the_correct_form(
 ) -> None:
     with pytest.raises(SunshowerError, match=expected):
         mistake()
+
+
+@pytest.mark.parametrize("name", ["map", "schema", "nothing"])
+def test_a_grouping_says_that_it_lacks_what_its_stream_has(name: str) -> None:
+    for grouped in (lines().shuffle(), lines().group_by("word"), rows().group_by("word")):
+        assert not hasattr(grouped, name)
+        assert getattr(grouped, name, None) is None
 
 
 def test_a_missing_or_unknown_argument_is_refused_with_the_name_of_the_function() -> None:

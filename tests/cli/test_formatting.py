@@ -29,11 +29,9 @@ def test_an_error_is_its_message() -> None:
 
 
 def test_of_a_traceback_only_frames_of_user_code_are_shown() -> None:
-    text = format_error(
-        TopologyFailed(f"split[0] raised ValueError: no words. Mend it.{TRACEBACK}")
-    )
+    text = format_error(TopologyFailed(f"split[0] raised ValueError: no words. Fix it.{TRACEBACK}"))
     assert text.splitlines() == [
-        "sunshower: split[0] raised ValueError: no words. Mend it.",
+        "sunshower: split[0] raised ValueError: no words. Fix it.",
         '  File "words.py", line 7, in split',
         "    raise ValueError(",
         "    ^^^^^^",

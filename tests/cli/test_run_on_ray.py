@@ -189,5 +189,5 @@ def test_a_spout_that_is_quarantined_ends_the_run_with_its_error_when_the_others
     assert sorted(output.out.split()) == ["0", "1", "2"]
     assert "close of lost[0] raised OSError: nothing to close" in output.err
     error_text = output.err[output.err.index("sunshower: ") :]
-    assert "sunshower: records of lost[0] raised OSError: no such queue. Mend it" in error_text
+    assert "sunshower: records of lost[0] raised OSError: no such queue. Fix it" in error_text
     assert 'raise OSError("no such queue")' in error_text

@@ -510,6 +510,49 @@ def test_a_file_that_cannot_be_read_is_passed_over_when_it_was_removed(tmp_path:
     assert spout.has_read_first()
 
 
+@pytest.mark.parametrize("bad", ["bad.csv", "bad.txt"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_new_files_and_lines_are_read_while_one_cannot_be(
+    tmp_path: Path, bad: str, ends: bool
+) -> None:
+    (tmp_path / "c.csv").write_text("a,b\n1,x\n")
+    (tmp_path / bad).write_text("a,c\n1,2\n")
+    spout = FollowedFiles(tmp_path / "*", type=Pair, positions=InMemory(), ends=ends)
+    clock = ManualClock()
+    spout.open(Context("files", "in", 0, 0, 1, clock=clock))
+    records: list[Any] = []
+
+    def polls(count: int) -> None:
+        for _ in range(count):
+            clock.sleep(0.4)
+            with suppress(SourceError):
+                polled = spout.poll(10)
+                assert polled is not None
+                assert not polled.ended
+                records.extend(polled.records)
+
+    polls(9)
+    assert records == [("1", "x")]
+    assert spout.figures()["unreadable files"] == 1
+    assert not spout.has_read_first()
+    if not ends or bad == "bad.txt":  # whose listing is not complete
+        with (tmp_path / "c.csv").open("a") as file:
+            file.write("2,y\n")
+        for name in ("a.csv", "d.csv"):
+            (tmp_path / name).write_text(f"a,b\n3,{name}\n")
+        polls(9)
+        assert sorted(records) == [("1", "x"), ("2", "y"), ("3", "a.csv"), ("3", "d.csv")]
+        with pytest.raises(SourceError, match=bad):
+            spout.poll(10)
+    (tmp_path / bad).unlink()
+    clock.sleep(1.0)
+    polled = spout.poll(10)
+    assert polled is not None
+    assert polled.ended is ends
+    assert spout.has_read_first()
+    assert spout.figures()["unreadable files"] == 0
+
+
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=4), st.data())
 def test_files_that_cannot_be_read_do_not_hold_up_others_and_the_lag_is_that_of_all(
     contents: list[list[int]], data: st.DataObject

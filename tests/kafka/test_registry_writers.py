@@ -19,6 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import KafkaSpout, Records, Topology, batches, run_inline
+from sunshower.arrow.message_schemas import (
+    avro_mismatch,
+    avro_schema,
+    json_mismatch,
+    json_schema,
+    kind_of_records,
+)
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch, Unserialisable
 from sunshower.kafka import (
@@ -32,6 +39,7 @@ from sunshower.kafka import (
 )
 from sunshower.kafka.formats import Format
 from sunshower.kafka.producing.producer import Composer
+from sunshower.kafka.producing.record_writers import parsed_avro
 from sunshower.records import Schema
 from sunshower.trident import FixedBatchSpout, InMemory
 from tests.kafka import sale_pb2
@@ -261,6 +269,138 @@ def test_what_cannot_be_written_is_refused_at_declaration(
     bolt = KafkaBolt({"bootstrap.servers": "none:9"}, "sales", value=form)
     with pytest.raises((RecordMismatch, ConfigError), match=message):
         bolt.check_input(kind)
+
+
+class Note(NamedTuple):
+    text: str | None
+    stops: list[Stop]
+    at: datetime
+    color: Color
+
+
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+
+
+def avro_of_note(**changed: Any) -> dict[str, Any]:
+    """An Avro schema of notes, with other types of fields; None: without the field."""
+    stop = [{"name": "place", "type": "string"}, {"name": "days", "type": LIST_OF_INTS}]
+    types = {
+        "text": ["null", "string"],
+        "stops": {"type": "array", "items": {"type": "record", "name": "S", "fields": stop}},
+        "at": MILLIS,
+        "color": {"type": "enum", "name": "C", "symbols": ["red", "blue"]},
+        **changed,
+    }
+    fields = [{"name": name, "type": kind} for name, kind in types.items() if kind is not None]
+    return {"type": "record", "name": "Note", "fields": fields}
+
+
+LIST_OF_INTS = {"type": "array", "items": "int"}
+NO_PLACE = {"type": "record", "name": "S", "fields": [{"name": "days", "type": LIST_OF_INTS}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (avro_of_note(), ""),
+        (avro_of_note(text="string"), "Note.text may be None, and the schema has no null"),
+        (avro_of_note(text=["null", "long"]), "Note.text is written as string, and the .* long"),
+        (avro_of_note(at="long"), "Note.at is written as timestamp, and the schema has long"),
+        (avro_of_note(at=None), "the schema has no field 'at' of Note"),
+        (avro_of_note(other="int"), "Note has no field 'other', which the schema has"),
+        (avro_of_note(stops={"type": "array", "items": NO_PLACE}), "no field 'place' of Note.stop"),
+        (avro_of_note(color={"type": "enum", "name": "C", "symbols": ["red"]}), "may be 'blue'"),
+        ("{nonsense", "Avro: schema: it is not one of Avro"),
+        ({"type": "nothing"}, "Avro: schema: it is not one of Avro"),
+        ('"string"', "Note is written as record, and the schema has string"),
+    ],
+)
+def test_an_avro_schema_of_the_user_is_compared_at_declaration(schema: Any, message: str) -> None:
+    form = Avro({"url": "http://x"}, schema=schema, subject="notes")
+    check_refusal(form, message)
+
+
+STRING, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "object", "required": ["at"], "properties": {"at": STRING}}, ""),
+        ({"oneOf": [{"$ref": "#/definitions/Note"}], "definitions": {"Note": {}}}, ""),
+        ({"properties": {"text": {"oneOf": [{"type": "null"}, STRING]}}}, ""),
+        ({"properties": {"text": STRING}}, "Note.text may be None, and the schema has no null"),
+        ({"properties": {"at": WHOLE}}, "Note.at is written as string, and the schema has integer"),
+        ({"required": ["zz"]}, "Note has no field 'zz', which the schema requires"),
+        ({"additionalProperties": False}, "the schema has no field 'text' of Note"),
+        ({"properties": {"color": {"enum": ["red"]}}}, "Note.color may be 'blue'"),
+        (
+            {"properties": {"stops": {"items": {"properties": {"place": WHOLE}}}}},
+            r"Note.stops\[\].place is written as string",
+        ),
+        ("{nonsense", "JsonSchema: schema: it is not a JSON Schema"),
+        ("5", "JsonSchema: schema: it is not a JSON Schema"),
+        ({"required": 5}, "JsonSchema: schema: it is not a JSON Schema"),
+    ],
+)
+def test_a_json_schema_of_the_user_is_compared_at_declaration(schema: Any, message: str) -> None:
+    form = JsonSchema({"url": "http://x"}, schema=schema, subject="notes")
+    check_refusal(form, message)
+
+
+def check_refusal(form: Any, message: str) -> None:
+    """A sink refuses to write notes in a format with a reason; empty: it writes them."""
+    bolt = KafkaBolt({"bootstrap.servers": "none:9"}, "sales", value=form)
+    if not message:
+        bolt.check_input(Schema.of(Note))
+        return
+    with pytest.raises((RecordMismatch, ConfigError), match=message) as caught:
+        bolt.check_input(Schema.of(Note))
+    if isinstance(caught.value, RecordMismatch):
+        assert f"{type(form).__name__}: schema: the one for subject 'notes'" in str(caught.value)
+        assert "leave schema= out" in str(caught.value)
+
+
+@pytest.mark.parametrize("record_type", [Trip, Note, Stop, *KINDS])
+def test_the_schema_of_a_type_fits_it(record_type: Any) -> None:
+    kind = kind_of_records(record_type)
+    if record_type is not Model:  # whose names Avro cannot have
+        _, parsed, named = parsed_avro(avro_schema(kind, {}))
+        assert not avro_mismatch(kind, parsed, named)
+    assert not json_mismatch(kind, json_schema(kind))
+
+
+def test_a_value_that_the_schema_cannot_have_names_format_subject_and_field(
+    registry: dict[str, str],
+) -> None:
+    fields = [{"name": "place", "type": "string"}, {"name": "days", "type": LIST_OF_INTS}]
+    schema = {"type": "record", "name": "Stop", "fields": fields}
+    subject = f"stops-{uuid.uuid4().hex}"
+    writer = composer(Avro(registry, schema=schema, subject=subject), Stop)
+    with pytest.raises(
+        Unserialisable, match=f"Avro: a Stop does not fit .*{subject}.*Stop.days is"
+    ):
+        writer.compose(Stop("a", [1 << 31]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("by_number", 5, "it takes a dict, and the value is 5"),
+        ("stops", [5], "it takes a record or a dict for shop.Sale.Stop, and the value is 5"),
+        ("stops", "ab", "it takes a list, and the value is 'ab'"),
+        ("more", 5, "it takes JSON for google.protobuf.Struct, and the value is 5"),
+        ("at", 5, "it takes a datetime, and the value is 5"),
+        ("wait", "1 s", "it takes a timedelta, and the value is '1 s'"),
+    ],
+)
+def test_a_value_that_protobuf_cannot_have_names_its_field(
+    name: str, value: Any, message: str
+) -> None:
+    sale = Sale(1, "a", None, Level.RED, [], {}, None, None, None, None, b"")
+    writer = composer(Protobuf(sale_pb2.Sale), Sale)
+    with pytest.raises(ValueError, match=f"shop.Sale.{name}: {message}"):
+        writer.compose(sale._replace(**{name: value}))
 
 
 def test_a_value_that_avro_cannot_have_names_its_field(registry: dict[str, str]) -> None:

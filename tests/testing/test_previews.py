@@ -32,9 +32,10 @@ from sunshower import (
     testing,
     tumbling,
 )
-from sunshower.connectors import FollowedFiles
+from sunshower.connectors import FollowedFiles, ObjectFiles, PartitionedFiles
 from sunshower.errors import DuplicateComponent, TopologyError, TopologyFailed
-from sunshower.kafka import KafkaOptions, StartPosition
+from sunshower.kafka import KafkaMessages, KafkaOptions, StartPosition
+from sunshower.spark_integration import SparkBatchBolt, spark, table
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite
 
 
@@ -215,6 +216,59 @@ def test_declarations_go_on_after_a_preview_and_after_a_graph() -> None:
     assert len(totals.show(2)) == 2
     assert "(totals" not in shop._repr_html_()
     assert "totals" in shop._repr_html_()
+
+
+SETTINGS = {"bootstrap.servers": "none:9"}  # so an attempt to write would fail
+
+
+def objects(rows: Any, folder: Path) -> Any:
+    return rows.apply(ObjectFiles(folder / "out"))
+
+
+def partitions(rows: Any, folder: Path) -> Any:
+    window = tumbling(seconds=20, field="at")
+    return rows.apply(PartitionedFiles(folder / "out", window, state=SqliteState(folder / "s.db")))
+
+
+def messages(rows: Any, folder: Path) -> Any:
+    state = SqliteState(folder / "s.db")
+    return rows.apply(KafkaMessages(SETTINGS, "t", transactional_id="t", state=state, key="item"))
+
+
+def spark_table(rows: Any, folder: Path) -> Any:
+    return rows.apply(spark(_refused).write(table(folder / "out")))
+
+
+def spark_function(rows: Any, folder: Path) -> Any:
+    return rows.apply(spark(_refused).write(_refused))
+
+
+def spark_bolt(rows: Any, folder: Path) -> Any:
+    return rows.shuffle().bolt("sink", SparkBatchBolt(spark(_refused, out=Order).write(_refused)))
+
+
+@pytest.mark.parametrize(
+    ("sink", "in_batches"),
+    [
+        *((objects, True), (partitions, True), (messages, True), (spark_table, True)),
+        *((spark_function, True), (spark_bolt, False), (partitions, False)),
+    ],
+)
+def test_what_a_sink_returns_is_refused_and_what_is_before_it_is_shown(
+    tmp_path: Path, sink: Callable[[Any, Path], Any], in_batches: bool
+) -> None:
+    shop = Topology("shop")
+    if in_batches:
+        source = FixedBatchSpout(ORDERS, 10, type=Order)
+        orders: Any = batches(shop, "orders", source, store=InMemory())
+    else:
+        orders = shop.spout("orders", Records(ORDERS, type=Order))
+    orders = orders.map(doubled)
+    written = sink(orders, tmp_path)
+    with pytest.raises(TopologyError, match="show the stream in front of the sink"):
+        written.show()
+    assert len(orders.show(40, within_s=60.0)) == 40
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_steps_beside_the_shown_one_do_not_run() -> None:

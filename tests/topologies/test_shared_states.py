@@ -17,12 +17,14 @@ from sunshower import (
     Spout,
     SqliteState,
     Topology,
+    batches,
     count,
     tumbling,
 )
 from sunshower.errors import TopologyError
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.streams import Stream
+from sunshower.trident import FixedBatchSpout, InMemory
 
 Declare = Callable[[Stream[Any], str, StateFactory], Any]
 
@@ -70,7 +72,7 @@ def declared(first: str, second: str, state: StateFactory, other: StateFactory) 
     return topology
 
 
-@pytest.mark.parametrize(("first", "second"), product(DECLARED, DECLARED))
+@pytest.mark.parametrize(("first", "second"), [*product(DECLARED, DECLARED)])
 def test_two_states_with_one_name_in_one_store_are_refused(
     first: str, second: str, tmp_path: Path
 ) -> None:
@@ -81,6 +83,38 @@ def test_two_states_with_one_name_in_one_store_are_refused(
     elsewhere = SqliteState(tmp_path / "other.db", name="both")
     for other in (SqliteState(file, name="other"), SqliteState(file), elsewhere):
         assert declared(first, second, states[0], other).graph()
+
+
+OF_BATCHES: dict[str, Callable[[Any, StateFactory], Any]] = {
+    "aggregate": lambda users, state: users.aggregate(count(), state=state, name="two"),
+    "window": lambda users, state: users.window(
+        tumbling(seconds=60, field="at"), count(), state=state, name="two"
+    ),
+    "process": lambda users, state: users.process(note, state=state, name="two"),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), [*product(DECLARED, OF_BATCHES)])
+def test_states_of_batches_and_of_ordinary_streams_are_compared(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    file, link = tmp_path / "clicks.db", tmp_path / "link.db"
+    link.symlink_to(file)
+
+    def declared(state: StateFactory) -> Topology:
+        topology = Topology("clicks")
+        source = FixedBatchSpout([Click("a", 1)], 1, type=Click)
+        users = batches(topology, "in", source, store=InMemory()).group_by("user")
+        kept = OF_BATCHES[second](users, state)
+        if second == "aggregate":  # a query writes nothing
+            users.state_query(kept).peek(print)
+        DECLARED[first](topology.spout("clicks", Clicks()), "one", SqliteState(file, name="both"))
+        return topology
+
+    for same in (SqliteState(file, name="BOTH"), SqliteState(link, name="both")):
+        with pytest.raises(TopologyError, match=r"have one state, '(BOTH|both)' in .*name="):
+            declared(same).graph()
+    assert declared(SqliteState(file, name="other")).graph()
 
 
 def test_a_state_in_memory_is_one_if_it_is_the_same_object() -> None:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum
 from io import BytesIO
 from typing import Any
 
-from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch
+from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch, Unserialisable
 from sunshower.json_values import for_json, json_text, named
 from sunshower.records import Schema as RecordSchema
 from sunshower.records import record_class
 from sunshower.secret import revealed, without_secrets
-from sunshower.texts import message_of, utf8
+from sunshower.texts import describe, message_of, utf8
 
 Encode = Callable[[Any], bytes]
 
 _SETTINGS = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
 _REFUSED = (409, 422)  # an incompatible schema, an invalid one
+_SHOWN_BYTES = 128  # of a value in an error
 _UNKNOWN = (40401, 40402, 40403)  # there is no such subject, version or schema
 
 
@@ -125,28 +127,73 @@ def record_type_of_input(
     return schema.type
 
 
+def parsed_avro(schema: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """An Avro schema, a text or a dictionary: as a value of JSON, as fastavro has parsed it, and
+    the types that it defines, by name. Raises ConfigError for an invalid one, or without fastavro.
+    """
+    try:
+        from fastavro import parse_schema
+    except ImportError as error:
+        raise missing("Avro", error) from error
+    named: dict[str, Any] = {}
+    try:
+        given = json.loads(schema) if isinstance(schema, str) else schema
+        return given, parse_schema(given, named_schemas=named), named
+    except Exception as error:
+        raise ConfigError(
+            f"Avro: schema: it is not one of Avro ({message_of(error)}); correct it, or leave it "
+            "out for that of the record type"
+        ) from None
+
+
+def parsed_json_schema(schema: Any) -> Any:
+    """A JSON Schema, a text or a dictionary, as a value of JSON. Raises ConfigError for a text that
+    is none."""
+    given = None
+    try:
+        given = json.loads(schema) if isinstance(schema, str) else schema
+        why = "" if isinstance(given, Mapping | bool) else f"it is {given!r:.100}"
+    except ValueError as error:
+        why = message_of(error)
+    if why:
+        raise ConfigError(
+            f"JsonSchema: schema: it is not a JSON Schema ({why}); correct it, or leave it out for "
+            "that of the record type"
+        )
+    return given
+
+
 def avro_encoder(
     ids: SchemaIds, record_type: type[Any], schema: Any, topic: str, part: str
 ) -> Encode:
     """Writes records of a type in Avro. `schema`: None: that of the type. Raises as
     `SchemaIds.frame`, and ConfigError for an invalid schema."""
-    from fastavro import parse_schema, schemaless_writer
+    from fastavro import schemaless_writer
+    from fastavro.validation import validate
 
     from sunshower.arrow.message_schemas import avro_schema, avro_value, kind_of_records
 
     kind = kind_of_records(record_type)
-    given = avro_schema(kind, {}) if schema is None else schema
-    try:
-        given = json.loads(given) if isinstance(given, str) else given
-        parsed = parse_schema(given)
-    except Exception as error:
-        raise ConfigError(f"Avro: schema: it is not one of Avro ({message_of(error)})") from None
-    start, value_of = ids.frame(topic, part, json.dumps(given), "AVRO"), avro_value(kind)
+    given, parsed, _ = parsed_avro(avro_schema(kind, {}) if schema is None else schema)
+    text = json.dumps(given)
+    start, value_of = ids.frame(topic, part, text, "AVRO"), avro_value(kind)
+    has_ints = '"int"' in text and schema is not None  # which fastavro writes with 64 bits
 
     def encode(record: Any) -> bytes:
         out = BytesIO()
         out.write(start)
-        schemaless_writer(out, parsed, value_of(record), strict=True)
+        value = value_of(record)
+        try:
+            if has_ints:
+                validate(value, parsed)
+            schemaless_writer(out, parsed, value, strict=True)
+        except Exception as error:
+            errors = getattr(error, "errors", ())  # of a ValidationError
+            why = ", ".join(map(str, errors)) or message_of(error)
+            raise Unserialisable(
+                f"Avro: a {record_type.__name__} does not fit the schema for subject "
+                f"{ids.subject(topic, part)!r} ({why}): change schema=, or the record"
+            ) from error
         return out.getvalue()
 
     return encode
@@ -224,12 +271,14 @@ def _set(message: Any, field: Any, value: Any) -> None:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         of_value = kind.fields_by_name["value"]
-        for key, item in value.items():
+        for key, item in _mapping(value).items():
             if of_value.message_type is None:
                 target[_plain(key)] = _plain(item)
             else:
                 _set_message(target[_plain(key)], item)
     elif is_repeated(field):
+        if isinstance(value, str | bytes | Mapping):
+            raise TypeError(f"it takes a list, and the value is {describe(value, _SHOWN_BYTES)}")
         if kind is None:
             target.extend(map(_plain, value))
         else:
@@ -252,15 +301,26 @@ def _set_message(message: Any, value: Any) -> None:
     elif isinstance(value, timedelta) and kind == "google.protobuf.Duration":
         message.FromTimedelta(value)
     elif kind in _OF_JSON:
-        from google.protobuf.json_format import ParseDict
+        from google.protobuf.json_format import ParseDict, ParseError
 
-        ParseDict(value, message)
+        try:
+            ParseDict(value, message)
+        except (ParseError, AttributeError) as error:
+            shown = describe(value, _SHOWN_BYTES)
+            raise ValueError(f"it takes JSON for {kind}, and the value is {shown}") from error
     elif kind.startswith("google.protobuf.") and kind.endswith("Value"):
         message.value = _plain(value)
-    elif isinstance(value, Mapping):
-        _fill(message, value)
     else:
-        _fill(message, for_json(value))
+        _fill(message, _mapping(value, _TAKEN.get(kind, f"a record or a dict for {kind}")))
+
+
+def _mapping(value: Any, taken: str = "a dict") -> Mapping[str, Any]:
+    """A dict, or the fields of a record. Raises TypeError for anything else."""
+    with suppress(TypeError):
+        value = value if isinstance(value, Mapping) else for_json(value)
+    if not isinstance(value, Mapping):
+        raise TypeError(f"it takes {taken}, and the value is {describe(value, _SHOWN_BYTES)}")
+    return value
 
 
 def is_repeated(field: Any) -> bool:
@@ -270,6 +330,10 @@ def is_repeated(field: Any) -> bool:
     return bool(field.label == field.LABEL_REPEATED)
 
 
+_TAKEN = {
+    "google.protobuf.Timestamp": "a datetime",
+    "google.protobuf.Duration": "a timedelta",
+}
 _OF_JSON = {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"}
 
 

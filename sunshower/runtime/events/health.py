@@ -39,7 +39,7 @@ class TaskError:
         """The text with advice and traceback."""
         if not self.traceback:
             return self.text
-        return f"{self.text}. Mend it and run again.\n{self.traceback}"
+        return f"{self.text}. Fix it and run again.\n{self.traceback}"
 
 
 class Standing(StrEnum):

@@ -35,6 +35,8 @@ class Operator:
     #: Whether what it emits is the same, however the rows are distributed among its tasks. False is
     #: the safe answer: then a transactional state behind a shuffle and this operator is refused.
     by_row = False
+    #: Whether it writes where a preview does not look, so that its rows cannot be shown.
+    writes_outside = False
     #: Whether the rows may be an Arrow table.
     takes_tables = False
     #: Whether what it emits is one.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
 from sunshower.arguments import COUNT, FUNCTION, SECONDS, checked
-from sunshower.errors import TopologyError
+from sunshower.errors import TopologyError, UnknownOperator
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.notebooks import Sample, schema_html
@@ -51,11 +51,16 @@ class GroupedStream:
     if not TYPE_CHECKING:  # hidden from mypy
 
         def __getattr__(self, name: str) -> Never:
-            """Raise TopologyError for an operator of the stream: it says where to call it."""
+            """Raise UnknownOperator for an operator of the stream: it says where to call it."""
             stream = self.__dict__.get("stream")
             if name.startswith("_") or not hasattr(type(stream), name):
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            raise TopologyError(
+            if not callable(getattr(type(stream), name)):
+                raise UnknownOperator(
+                    f"{stream._where('')}: .{name} is an attribute of the stream, and its grouping "
+                    f"does not have it: read stream.{name}, in front of the grouping"
+                )
+            raise UnknownOperator(
                 f"{stream._where(name)}: .{name}(…) is called on a stream, not behind its "
                 f"grouping. Call it {self.call_it.format(name=name)}"
             )
@@ -89,7 +94,9 @@ class RecordOperators(Generic[R_co]):
 
         Only what the stream depends on runs, in this process: its sources are read from their start
         and store no position, and states begin empty, in memory. A spout with `next_tuple` is used
-        as in a run. Raises TopologyError for a source that cannot be read beside a run, and
+        as in a run. Functions, hand-written bolts and Spark jobs that the stream depends on run
+        too, and what they write is not known here. Raises TopologyError for what a sink returns,
+        such as that of KafkaMessages, and for a source that cannot be read beside a run, and
         TopologyFailed for the first error of a function.
         """
         return preview(self, count, within_s, self._where("show"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -108,18 +109,22 @@ def states_of(component: Component) -> dict[str, StateShape]:
 
 
 def check_states(graph: Graph) -> None:
-    """Raise TopologyError for two states of hand-written bolts or of ordinary streams that are one
-    in their store. SQL takes names that differ only in case for one."""
+    """Raise TopologyError for two states that are one in their store. SQL takes names that differ
+    only in case for one. Queries of a state of batches only read it."""
     owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
     for component in graph.bolts:
         code = component.implementation
-        steps = code.operators if isinstance(code, OperatorBolt) else ()
+        steps: Iterable[Any] = code.operators if isinstance(code, OperatorBolt) else ()
+        if hasattr(code, "__sunshower_batches__"):
+            steps = [step for step in getattr(code, "operators", ()) if isinstance(step, Persist)]
         stores = [component.store, *(getattr(step, "store", None) for step in steps)]
         slots = [store.slot for store in stores if store is not None]
         for slot in [*slots, *(getattr(step, "slot", None) for step in steps)]:
             factory = getattr(slot, "factory", None)
             if (store := getattr(factory, "where", None)) is None:
                 continue  # in the memory of a task, or of a factory of the user's own
+            if (file := getattr(factory, "file", None)) is not None:
+                store = str(Path(file).resolve())
             name = getattr(factory, "name", None) or slot.name
             place = store, id(getattr(factory, "shelf", None)), name.lower()
             owner, other = owners.setdefault(place, (component.id, slot))

@@ -40,6 +40,7 @@ class Publishing(Operator):
     covers the batch, and a new task can ask `counted`, which `GroupBuilder.freeze` sets."""
 
     publishes: bool = True  # False: this one has nothing to publish
+    writes_outside = True
     counted: CountedIn | None = None
 
     def succeeded(self, txid: int) -> None:

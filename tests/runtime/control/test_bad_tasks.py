@@ -240,7 +240,7 @@ def test_source_that_had_emitted_and_always_raises_fails_the_topology_after_ten_
     assert (wait.kind, wait.reached) == (WaitKind.DOUBT, True)
     assert wait.for_s > DOUBT_S / 2 - 60
     assert net.sim.snapshot().state == State.ACTIVE
-    story = r"^records of bad\[0\] raised OSError: gone. Mend it and run again.(?s:.*)in records"
+    story = r"^records of bad\[0\] raised OSError: gone. Fix it and run again.(?s:.*)in records"
     with pytest.raises(TopologyFailed, match=story):
         net.run()
     assert net.now() > DOUBT_S

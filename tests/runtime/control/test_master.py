@@ -303,7 +303,7 @@ def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Mast
     assert master.state(9.0) is State.ACTIVE
     master.apply(events.Statistics(stats(BOLT)), 0.0)
     assert master.state(9.0) is State.FAILED
-    assert master.stored.error == f"{WHY.text}. Mend it and run again.\nTrace"
+    assert master.stored.error == f"{WHY.text}. Fix it and run again.\nTrace"
 
 
 def test_drained_topology_is_finished_although_a_spout_is_quarantined(master: Master) -> None:

@@ -133,7 +133,7 @@ def test_story_of_an_exception_says_what_to_do_and_has_the_traceback() -> None:
         guard(TASK, "ack", lambda: broken(OSError("gone")))
     story = caught.value.error.story
     assert story.startswith(
-        "ack of count[1] raised OSError: gone. Mend it and run again.\nTraceback"
+        "ack of count[1] raised OSError: gone. Fix it and run again.\nTraceback"
     )
     assert "in broken" in story
 

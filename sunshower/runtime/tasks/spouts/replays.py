@@ -465,9 +465,9 @@ class Replays:
         if charged.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
             advice = (
-                "Mend the bolt that reads the dead letters"
+                "Fix the bolt that reads the dead letters"
                 if charged.dead
-                else "Mend the bolt or the record, allow more attempts, or put such records aside: "
+                else "Fix the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
             if failure.cause is Cause.TIMEOUT and (raised := self.groups.raised) is not None:

@@ -371,7 +371,7 @@ class WatermarkSender:
             raise TopologyFailed(
                 f"a watermark of spout {owner.task.component!r} failed {self._failures} "
                 f"times, the last time: {self._failure}. What a window, a timer or an order of "
-                "records makes has no spout record to put aside; mend the function that raised"
+                "records makes has no spout record to put aside; fix the function that raised"
             )
         self._attempt = self._attempt + 1 if again else 1
         mark = self._mark if again and self._mark is not None else self._next(now)
