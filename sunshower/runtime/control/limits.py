@@ -150,7 +150,11 @@ class _LimitFinder:
         for stuck in self._snapshot.stuck.values():
             text = f"A call of {stuck.component} has not returned for {stuck.for_s:.0f} s."
             return Limit(LimitKind.PROBLEM, text, stuck.component)
-        for error in self._snapshot.degraded.values():
+        degraded = self._snapshot.degraded
+        for call in (call for id, call in self._snapshot.ended.items() if id not in degraded):
+            text = f"A call of {call.component} has ended its process: {call.reason}"
+            return Limit(LimitKind.PROBLEM, text, call.component)
+        for error in degraded.values():
             text = f"A task of {error.component} is quarantined, so its tuples fail: {error.line}"
             return Limit(LimitKind.PROBLEM, text, error.component)
         for task in self._snapshot.waiting():
