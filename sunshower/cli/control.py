@@ -427,7 +427,7 @@ def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for text in given:
         name, equals, number = text.rpartition("=")
-        if not equals or not name or not number.isdecimal():
+        if not (equals and name and number.isdecimal() and len(number) < 10):
             raise typer.BadParameter(
                 f"{text!r} is not NAME=N, such as count=8", param_hint="--tasks"
             )
