@@ -110,8 +110,8 @@ def _opening_problems(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     waiting = {task.task for task in snapshot.waiting()}
     stats = {task.task: task for task in snapshot.tasks()}
     silent: list[str] = []
-    calls = *snapshot.stuck.values(), *snapshot.ended.values()
-    blocked = {call.worker for call in calls}  # these have their lines
+    blocked = {call.worker for call in snapshot.stuck.values()}  # these have their lines
+    blocked |= {call.worker for call in snapshot.ended.values()}
     for task in _unopened(snapshot, plan):
         reported = stats.get(task.id)
         if task.id in waiting or (reported is None and task.worker in blocked):

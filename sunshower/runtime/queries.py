@@ -73,9 +73,9 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
     declared = plan.graph.components.get(query.component)
     if declared is not None and (states := _states_of_batches(declared)):
         raise UnknownComponent(
-            f"topology {plan.graph.id!r}: {query.component!r} has the state of exactly-once batches "
-            f"{' and '.join(map(repr, states))}, which is not read in its task, but in its store: "
-            f"with `sunshower state get FILE {states[0]} KEY`, or by SQL in a database"
+            f"topology {plan.graph.id!r}: {query.component!r} has the state of exactly-once "
+            f"batches {' and '.join(map(repr, states))}, which is not read in its task, but in its "
+            f"store: with `sunshower state get FILE {states[0]} KEY`, or by SQL in a database"
         )
     if declared is None or not _has_keys(declared):
         names = [id for id, component in plan.graph.components.items() if _has_keys(component)]
