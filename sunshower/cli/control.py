@@ -269,7 +269,7 @@ def _print_report(name: str, report: KillReport, keep: Path | None) -> None:
         echo(f"{name} is gone. `sunshower submit FILE --resume {keep}` continues it.")
         return
     pending = (
-        f"{report.unsettled:,} records were still pending: only their source can give them again"
+        f"{number_of(report.unsettled, 'record')} still pending, which only a source can give again"
         if report.unsettled
         else "nothing was pending any more"
     )

@@ -134,7 +134,7 @@ FILES_BYTES_MAX = 256 << 20  # they are in the memory of the server while it rea
 _CELL_BYTES = 200
 _VALUE_BYTES = 20_000  # of a letter that is shown
 _FIELDS_MAX = 200
-_DIGITS_MAX = 15  # of a number in a request
+_DIGITS_MAX = 18  # of a number in a request
 _KEYS_MAX = 50  # of a state that are listed
 _GROUPS_MAX = 20
 Stores = Mapping[str, LetterStore | None]  # by the bolt that writes there
@@ -804,7 +804,7 @@ class RaySource(TopologySource):
                     return f"{name} finishes what is pending, and ends"
                 case "kill":
                     report = run.kill()
-                    return f"{name} is gone; {report.unsettled:,} records were still pending"
+                    return f"{name} is gone; {number_of(report.unsettled, 'record')} still pending"
                 case _:
                     return super().act(name, action, workers)
         finally:
