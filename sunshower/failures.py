@@ -99,9 +99,14 @@ class Failure:
 # ---- groups --------------------------------------------------------------------------------------
 
 _VARYING = re.compile(
-    r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}|\d+(?:[.,]\d+)*",
+    r"(?<!\w)[bru]{0,2}(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
+    r"|0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}"
+    r"|(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?"
+    r"|(?<!\w)[-+]?(?-i:True|False|None|nan|NaN|NaT|inf|Infinity)(?!\w)",
     re.IGNORECASE,
 )
+_RECORD = re.compile(r"( \(step `[^`]*`)(?:, record |(, fields? `[^`]*`(?:, `[^`]*`)*) of ).*")
+_CLIPPED = re.compile(r"(?:(?<!\w)['\"][^'\"]*)? … \(clipped to .*")
 _RATE_S = 60.0  # rates are averages over about this time
 _ALIKE = 3  # fewer records have too much in common by chance
 GroupKey: TypeAlias = tuple[str, str, str, str]  # component, cause, exception, normalised reason
@@ -109,9 +114,11 @@ GroupKey: TypeAlias = tuple[str, str, str, str]  # component, cause, exception, 
 
 @lru_cache(maxsize=1024)
 def normalised(reason: str) -> str:
-    """The first line of a reason, with `…` in place of numbers and of quoted texts, which differ
-    from record to record: `KeyError: …`."""
-    return _VARYING.sub("…", clip(reason.strip().partition("\n")[0], _SHORT_BYTES))
+    """The first line of a reason without the record, and with `…` in place of what differs from
+    record to record: numbers, quoted texts, True, False and None, the rest of a clipped text:
+    `KeyError: … (step `price`)`."""
+    line = _RECORD.sub(r"\1\2)", reason.strip().partition("\n")[0])
+    return clip(_VARYING.sub("…", _CLIPPED.sub("…", line)), _SHORT_BYTES)
 
 
 def group_key(component: str, cause: str, exception: str, reason: str) -> GroupKey:

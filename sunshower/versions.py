@@ -25,12 +25,12 @@ _HEAD = b"sunshower "
 _DIGITS_MAX = 10  # of a version; Python refuses to read 4,300
 
 
-def check(what: str, version: object, ours: int, way_out: str) -> None:
-    """Raise VersionMismatch unless `found` is `ours`; its sentence ends with `way_out`."""
+def check(what: str, version: object, ours: int, remedy: str) -> None:
+    """Raise VersionMismatch unless `found` is `ours`; its sentence ends with `remedy`."""
     if version != ours:
         raise VersionMismatch(
             f"{what} has version {version}, and this release of sunshower uses version {ours}: "
-            f"{way_out}"
+            f"{remedy}"
         )
 
 
@@ -39,10 +39,10 @@ def stamp(version: int, data: bytes = b"") -> bytes:
     return b"%s%d\n%s" % (_HEAD, version, data)
 
 
-def unstamp(what: str, stamped: bytes, ours: int, way_out: str) -> bytes:
+def unstamp(what: str, stamped: bytes, ours: int, remedy: str) -> bytes:
     """The data that `stamp` got. Raises VersionMismatch."""
     head, _, data = stamped.partition(b"\n")
     number = head.removeprefix(_HEAD)
     is_stamped = head != number and number.isdigit() and len(number) < _DIGITS_MAX
-    check(what, int(number) if is_stamped else 1, ours, way_out)
+    check(what, int(number) if is_stamped else 1, ours, remedy)
     return data if is_stamped else stamped

@@ -39,8 +39,8 @@ class EventLogFolder:
         entries: list[Entry] = []
         for path in sorted(Path(self.path).iterdir()):
             with path.open("rb") as file:
-                way_out = "read it with the release that the topology runs with"
-                versions.unstamp(str(path), file.readline(), versions.EVENT_LOG, way_out)
+                remedy = "read it with the release that the topology runs with"
+                versions.unstamp(str(path), file.readline(), versions.EVENT_LOG, remedy)
                 entries += decode(file)
         return sorted(entries, key=lambda entry: entry.at_s)
 

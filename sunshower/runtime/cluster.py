@@ -142,8 +142,9 @@ class Run(ABC):
 
     def code_parts(self, component: str) -> list[CodePart]:
         """Return the functions and classes of the program that a component runs, with their
-        source, as far as the master can read it."""
-        return list(self._call_master("code_parts", component))
+        source, as far as its worker can read it; the master has no code. None for another name."""
+        tasks = self.plan.tasks_of(component)
+        return list(self._call_worker(tasks[0].worker, "code_parts", component)) if tasks else []
 
     def kill_worker(self, worker: int) -> int:
         """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""

@@ -22,7 +22,6 @@ from sunshower.runtime.control.savepoint import PackedTasks
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
-from sunshower.topologies.describe import CodePart, code_parts
 
 _SAVE_S = 1.0  # how often to store what frequent events change: older positions cause more replays
 _FREQUENT = (events.Statistics, events.Beat, events.Stuck, events.Logged)
@@ -160,11 +159,6 @@ class MasterProcessBase(ABC):
     def read_log(self, after: int) -> list[LogLine]:
         """The lines of the topology's log with numbers above `after`."""
         return self.core.log.read(after)
-
-    def code_parts(self, component: str) -> list[CodePart]:
-        """The code of the user that a component runs."""
-        declared = self.core.plan.graph.components.get(component)
-        return [] if declared is None else code_parts(declared)
 
     # ---- helpers ---------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.aggregating import GLOBAL
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.port import Keyed
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 from sunshower.topologies.retry import DeadLetter
 
@@ -70,6 +71,12 @@ def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any,
 def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[Any, Any]]:
     """What a worker answers; `objects`: the component's objects there, by task."""
     declared = plan.graph.components.get(query.component)
+    if declared is not None and (states := _states_of_batches(declared)):
+        raise UnknownComponent(
+            f"topology {plan.graph.id!r}: {query.component!r} has the state of exactly-once "
+            f"batches {' and '.join(map(repr, states))}, which is not read in its task, but in its "
+            f"store: with `sunshower state get FILE {states[0]} KEY`, or by SQL in a database"
+        )
     if declared is None or not _has_keys(declared):
         names = [id for id, component in plan.graph.components.items() if _has_keys(component)]
         what = "is not a component" if declared is None else "has no keyed state"
@@ -112,6 +119,13 @@ def _is_broadcast(component: Component) -> bool:
     groupings = [read.grouping for read in component.inputs]
     has_all = any(isinstance(grouping, All) for grouping in groupings)
     return has_all and not any(isinstance(grouping, Fields) for grouping in groupings)
+
+
+def _states_of_batches(component: Component) -> list[str]:
+    """The names of the states that exactly-once batches write there."""
+    operators = getattr(component.implementation, "operators", ())
+    slots = [getattr(operator, "slot", None) for operator in operators]
+    return [slot.name for slot in slots if isinstance(slot, StateSlot) and slot.is_of_batches]
 
 
 def _has_keys(component: Component) -> bool:

@@ -35,6 +35,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 from sunshower.texts import describe_error
+from sunshower.topologies.describe import CodePart, code_parts
 from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
@@ -270,6 +271,11 @@ class WorkerProcessBase(ABC):
     def query(self, query: Query) -> list[tuple[Any, Any]]:
         """The keys and values that a query asks for."""
         return answer(query, self._core.plan, self._core.objects(query.component))
+
+    def code_parts(self, component: str) -> list[CodePart]:
+        """The code of the user that a component runs. Any thread may call it, also while user code
+        runs."""
+        return code_parts(self._core.plan.graph.components[component])
 
     def traces(self, root: int | None, unix_time: Callable[[], float]) -> WorkerTraces:
         """The recorded trees, or the one with this root. Any thread may call it, also while user

@@ -252,8 +252,8 @@ class PostgresResults(Results):
             db.execute(sql, (_PART, versions.OFFSETS))
             sql = "SELECT version FROM sunshower_versions WHERE part = %s"
             (version,) = db.execute(sql, (_PART,)).fetchone()
-        way_out = "use the release that wrote it, or another database"
-        versions.check(f"{_PART} in {dsn}", version, versions.OFFSETS, way_out)
+        remedy = "use the release that wrote it, or another database"
+        versions.check(f"{_PART} in {dsn}", version, versions.OFFSETS, remedy)
 
     def setup(self, script: str) -> None:
         with self._client.transaction() as db:

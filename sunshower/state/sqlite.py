@@ -184,8 +184,8 @@ class Tables:
         sql = "SELECT version FROM sunshower_versions WHERE part = ?"
         row = db.execute(sql, (self.part,)).fetchone()
         if row is not None:
-            way_out = "use the release that wrote it, or another file"
-            versions.check(f"{self.part} in {file}", int(row[0]), self.version, way_out)
+            remedy = "use the release that wrote it, or another file"
+            versions.check(f"{self.part} in {file}", int(row[0]), self.version, remedy)
         return row is not None
 
 

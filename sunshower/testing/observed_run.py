@@ -128,9 +128,9 @@ def assert_lossless(run: ObservedRun) -> None:
     for spout in run.spouts:
         counts = run.counts(spout)
         if counts.pending:
-            lines.append(f"{counts.pending} records of spout {spout!r} are pending")
+            lines.append(f"pending records of spout {spout!r}: {counts.pending}")
         if counts.dead:
-            lines.append(f"{counts.dead} records of spout {spout!r} are dead letters")
+            lines.append(f"dead letters of spout {spout!r}: {counts.dead}")
     for spout, feeder in run.feeders.items():
         if pending := feeder.pending:
             lines.append(f"of spout {spout!r} are not acked: {_some(pending)}")

@@ -82,7 +82,7 @@ def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -
     assert (first.task, second.task) == (1, 1)
     assert 0.05 <= first.for_s < second.for_s
     assert first.where.startswith(f"{__file__}:")
-    assert "in hang: ends.wait() (waits in " in first.where
+    assert "in hang: ends.wait() (is in " in first.where
     assert "threading.py" in first.where
     assert "in hang\n    ends.wait()" in "".join(first.stack.format())
 

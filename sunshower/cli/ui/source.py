@@ -134,6 +134,7 @@ FILES_BYTES_MAX = 256 << 20  # they are in the memory of the server while it rea
 _CELL_BYTES = 200
 _VALUE_BYTES = 20_000  # of a letter that is shown
 _FIELDS_MAX = 200
+_DIGITS_MAX = 18  # of a number in a request
 _KEYS_MAX = 50  # of a state that are listed
 _GROUPS_MAX = 20
 Stores = Mapping[str, LetterStore | None]  # by the bolt that writes there
@@ -494,7 +495,8 @@ def _error(error: TaskError) -> dict[str, Any]:
 
 
 def consequences(overview: Overview, action: str, workers: int | None) -> list[str]:
-    """What an action will do to a topology, in sentences. `workers`: for `rebalance`."""
+    """What an action will do to a topology, in sentences. `workers`: for `rebalance`. Raises
+    ConfigError for another action."""
     graph, snapshot, plan = overview.plan.graph, overview.snapshot, overview.plan
     pending = sum(snapshot.component(spout.id).pending for spout in graph.spouts)
     longest_s = max((graph.config_of(spout).message_timeout_s for spout in graph.spouts), default=0)
@@ -531,8 +533,18 @@ def consequences(overview: Overview, action: str, workers: int | None) -> list[s
                 f"{ended} is removed, with its counters, its log and its recorded trees.",
                 f"{lost} `sunshower kill {graph.id} --keep FILE` keeps it for a later run.",
             ]
-        case _:
+        case "activate" | "deactivate":
             return []
+        case _:
+            names = "activate, deactivate, rebalance, drain, kill"
+            raise ConfigError(f"there is no action {clip(action, 40)!r}; there are: {names}")
+
+
+def _whole_number(name: str, text: str, least: int) -> int:
+    """The number of a parameter. Raises ConfigError."""
+    if not (len(text) <= _DIGITS_MAX and text.isdecimal()) or int(text) < least:
+        raise ConfigError(f"{name} is a number from {least} up, and not {clip(text, 40)!r}")
+    return int(text)
 
 
 # ---- source --------------------------------------------------------------------------------------
@@ -687,8 +699,8 @@ class TopologySource:
 
     def logs(self, name: str, component: str = "", after: str = "0") -> Facts:
         """The lines of the log with a number above `after`, of a component or of all."""
-        last = int(after) if after.isdecimal() else 0
-        lines, last = new_lines(self._run(name), [component] if component else [], last)
+        shown = [component] if component else []
+        lines, last = new_lines(self._run(name), shown, _whole_number("after", after, 0))
         return {"lines": [asdict(line) for line in lines], "last": last}
 
     def code(self, name: str, component: str) -> Facts:
@@ -703,7 +715,7 @@ class TopologySource:
 
     def what_happens(self, name: str, action: str, workers: str = "") -> Facts:
         """Sentences about what an action will do; see `consequences`."""
-        number = int(workers) if workers.isdecimal() else None
+        number = _whole_number("workers", workers, 1) if workers else None
         return {"lines": consequences(self._look(name)[0], action, number)}
 
     def profile(self, name: str, component: str | None, seconds: float) -> str:
@@ -792,7 +804,7 @@ class RaySource(TopologySource):
                     return f"{name} finishes what is pending, and ends"
                 case "kill":
                     report = run.kill()
-                    return f"{name} is gone; {report.unsettled:,} records were still pending"
+                    return f"{name} is gone; {number_of(report.unsettled, 'record')} still pending"
                 case _:
                     return super().act(name, action, workers)
         finally:

@@ -61,8 +61,8 @@ class RunFolder:
         """The content of plan.json. Raises ExperimentError if it cannot be read, VersionMismatch if
         another release wrote the folder."""
         content = _read(self.path / PLAN)
-        way_out = "read it with the release that wrote it, or run the experiment again"
-        versions.check(str(self.path), content.get("version", 1), versions.RUN_FOLDER, way_out)
+        remedy = "read it with the release that wrote it, or run the experiment again"
+        versions.check(str(self.path), content.get("version", 1), versions.RUN_FOLDER, remedy)
         if missing := [name for name in _PLAN_NAMES if name not in content]:
             raise ExperimentError(
                 f"{self.path / PLAN} is not what a run writes: it has no {', '.join(missing)}"

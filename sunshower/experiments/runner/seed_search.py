@@ -319,7 +319,8 @@ class Tally:
         counts = ", ".join(f"{self.verdicts[verdict]:,} {verdict}" for verdict in Verdict)
         rate = f"{self.runs_per_minute_per_core:,.0f} runs a minute on each of {self.jobs}"
         cores = "core" if self.jobs == 1 else "cores"
-        return f"{self.verdicts.total():,} seeds in {self.seconds:,.1f} s: {counts}; {rate} {cores}"
+        seeds = f"{(total := self.verdicts.total()):,} seed{'s' * (total != 1)}"
+        return f"{seeds} in {self.seconds:,.1f} s: {counts}; {rate} {cores}"
 
     def unknown_reasons(self) -> Iterator[str]:
         """Yield why seeds are UNKNOWN, the most frequent reasons first."""

@@ -135,22 +135,26 @@ class _LimitFinder:
         state = self._snapshot.state
         if state in (State.ACTIVE, State.DRAINING):
             return None
-        way_out = ""
+        remedy = ""
         if state == State.INACTIVE:
-            way_out = f": `sunshower activate {self._plan.graph.id}` lets them continue"
+            remedy = f": `sunshower activate {self._plan.graph.id}` lets them continue"
         if state == State.FAILED:
             why = next((f": {error.line}" for error in self._snapshot.degraded.values()), "")
             spouts = (spout.id for spout in self._plan.graph.spouts)
             where = next(filter(None, (self._newest_failure(id)[0] for id in spouts)), "")
             why = why or (f": its tuples failed{where}." if where else ".")
             return Limit(LimitKind.STOPPED, f"It has failed, so its spouts emit nothing{why}")
-        return Limit(LimitKind.STOPPED, f"It is {state}, so its spouts emit nothing{way_out}.")
+        return Limit(LimitKind.STOPPED, f"It is {state}, so its spouts emit nothing{remedy}.")
 
     def _problem(self) -> Limit | None:
         for stuck in self._snapshot.stuck.values():
             text = f"A call of {stuck.component} has not returned for {stuck.for_s:.0f} s."
             return Limit(LimitKind.PROBLEM, text, stuck.component)
-        for error in self._snapshot.degraded.values():
+        degraded = self._snapshot.degraded
+        for call in (call for id, call in self._snapshot.ended.items() if id not in degraded):
+            text = f"A call of {call.component} has ended its process: {call.reason}"
+            return Limit(LimitKind.PROBLEM, text, call.component)
+        for error in degraded.values():
             text = f"A task of {error.component} is quarantined, so its tuples fail: {error.line}"
             return Limit(LimitKind.PROBLEM, text, error.component)
         for task in self._snapshot.waiting():

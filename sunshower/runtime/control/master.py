@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
+from sunshower.failures import Failure
 from sunshower.runtime.control import events
 from sunshower.runtime.control.events import (
     Create,
@@ -225,6 +226,7 @@ class Master:
             self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),
             self.scaling.views,
+            ended=dict(self._ended),
         )
         return self._watch.added(self.plan, snapshot, now) if windows else snapshot
 
@@ -251,6 +253,8 @@ class Master:
             owed = stored.charge(crash_report, self.plan)
             if crash_report.roots:
                 self.crash_reports[worker] = crash_report
+            if crash_report.task is not None and (crash_report.stack or silent_s):
+                self._ended[crash_report.task] = crash_report.failure(self.plan)
         tasks, quarantined = self.plan.tasks_on(worker), stored.quarantined
         mine = [task.id for task in tasks]
         if worker in self.lives:
@@ -301,6 +305,9 @@ class Master:
         self._stats[stats.worker] = stats
         self._watch.see(self._stats, self.stored.retired, stats.worker, now)
         self._stuck.pop(stats.worker, None)  # its call has returned
+        for task in stats.tasks:
+            if task.counts.executed or task.counts.emitted:
+                self._ended.pop(task.task, None)
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.stored.quarantined.setdefault(task.task, task.health.last[-1])
@@ -580,6 +587,7 @@ class Master:
         self._packed = set[int]()  # workers
         self._packed_since_s = None
         self._unloaded = False  # what was packed before
+        self._ended = dict[int, Failure]()  # task → its call, for which its process was replaced
         tasks, layout = self.stored.tasks, Layout(self.stored.layout or self._declared.layout)
         self.plan = (
             replace(self._declared, layout=layout).with_tasks(tasks) if tasks else self._declared

@@ -230,8 +230,8 @@ def _wait(workers: list[int], request: Resources, view: NodeView) -> str:
         wait = f"worker {workers[0]} waits for a node with {free}"
     else:
         wait = f"workers {', '.join(map(str, workers))} wait for a node with {free} for each"
-    way_out = "Ray's autoscaler may add a node" if view.grows else MAKE_ROOM
-    return f"{wait}: {_largest(request, view)}; {way_out}"
+    remedy = "Ray's autoscaler may add a node" if view.grows else MAKE_ROOM
+    return f"{wait}: {_largest(request, view)}; {remedy}"
 
 
 def _largest(request: Resources, view: NodeView) -> str:

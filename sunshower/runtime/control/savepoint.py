@@ -167,8 +167,8 @@ class Savepoint:
     def from_bytes(name: str, data: bytes) -> Savepoint:
         """The savepoint that `to_bytes` has encoded; `name`: of its file. Raises LifecycleError for
         other or damaged data, VersionMismatch for another version."""
-        way_out = "continue it with the release that has written it"
-        data = versions.unstamp(name, data, versions.SAVEPOINT, way_out)
+        remedy = "continue it with the release that has written it"
+        data = versions.unstamp(name, data, versions.SAVEPOINT, remedy)
         try:
             if crc32(body := data[4:]).to_bytes(4) != data[:4]:
                 raise ValueError("its checksum does not fit its content")

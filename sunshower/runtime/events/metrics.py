@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.failures import FailureGroup, GroupKey
+from sunshower.failures import Failure, FailureGroup, GroupKey
 from sunshower.runtime.events.health import WELL, Health, TaskError
 from sunshower.runtime.events.progress import LoadHistory, TopologyProgress
 from sunshower.topologies.graph import is_internal
@@ -433,6 +433,8 @@ class Snapshot:
     scaling: tuple[ScalingView, ...] = ()
     progress: TopologyProgress | None = None  # only in an overview, as is `history`
     history: LoadHistory | None = None
+    ended: Mapping[int, Failure] = field(default_factory=dict)  # task → its call, for which its
+    # process was replaced; until it has processed or emitted something
 
     def _repr_html_(self) -> str:
         """The counters of each component, in a notebook."""

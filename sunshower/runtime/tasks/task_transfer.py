@@ -96,7 +96,7 @@ def check_nothing_kept(name: str, transfer: TaskTransfer) -> None:
         )
     if count := len(transfer.waiting) + len(transfer.ahead):
         raise LifecycleError(
-            f"{count} records of the spout {name!r} are not processed yet, and are in memory, "
+            f"not all records of the spout {name!r} are processed yet: {count} in memory, "
             "which does not go into new code: try again when no record of it is pending or waits "
             "to be emitted again"
         )

@@ -85,7 +85,7 @@ def shown_traceback(formatted: traceback.TracebackException) -> str:
 
 
 def place_in(stack: Sequence[traceback.FrameSummary]) -> str:
-    """Where a call is: the last line of the user, and, if that waits in a library, its line."""
+    """Where a call is: the last line of the user, and, if that has called a library, its line."""
     if not stack:
         return "an unknown place"
     users = [f for f in stack if not f.filename.startswith((_PACKAGE, "<", *_LIBRARIES))]
@@ -93,7 +93,7 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str:
     place = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     if inner is frame:
         return place
-    return f"{place} (waits in {inner.filename}:{inner.lineno}, {inner.name})"
+    return f"{place} (is in {inner.filename}:{inner.lineno}, {inner.name})"
 
 
 def _before(error: traceback.TracebackException) -> traceback.TracebackException | None:

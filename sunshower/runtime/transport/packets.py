@@ -380,8 +380,8 @@ def read_address(data: bytes) -> Address:
     if magic != _MAGIC or crc32(memoryview(data)[_HEADER.size :], version) != checksum:
         raise CorruptPacket("a packet's checksum does not match its bytes")
     if version != versions.PROTOCOL:
-        way_out = "let all nodes have one release, kill the topology and submit it again"
-        versions.check("a packet of another worker", version, versions.PROTOCOL, way_out)
+        remedy = "let all nodes have one release, kill the topology and submit it again"
+        versions.check("a packet of another worker", version, versions.PROTOCOL, remedy)
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 

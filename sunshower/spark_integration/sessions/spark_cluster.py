@@ -141,7 +141,10 @@ def modules_of(files: Sequence[str]) -> list[str]:
     """The modules and packages at the top of these files."""
     names = set()
     for path in map(Path, files):
-        inner = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else [path.name]
+        inner = [path.name]
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                inner = archive.namelist()
         for name in inner:
             top, _, below = name.partition("/")
             if top.endswith(".py") and not below:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
+from sunshower.arguments import check_names
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -436,6 +437,7 @@ def totals_of(
 ) -> StageRows[RecordStage]:
     """Declare the totals of a stream, grouped by the fields `by`. Raises TopologyError."""
     where = location(stream, by, "aggregate")
+    check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
     given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
     aggregator = single(given, by, settings.get("parallelism", 1), where)
     id = free_id(stream.topology, settings, "-".join(aggregator.emits), where)

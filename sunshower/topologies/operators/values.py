@@ -454,16 +454,16 @@ def _durations(values: Sequence[timedelta], where: str) -> timedelta:
 def _refused(value: Any, where: str) -> BadEmit:
     """The error for a value that has no sum here."""
     kind = type(value)
-    way_out = "convert it in a .map before"
+    remedy = "convert it in a .map before"
     if kind.__module__ == "numpy":
-        way_out += " (to whole microseconds: value.astype('timedelta64[us]').item())"
+        remedy += " (to whole microseconds: value.astype('timedelta64[us]').item())"
     elif isinstance(value, timedelta):
-        way_out += " (to whole microseconds: value.to_pytimedelta())"
+        remedy += " (to whole microseconds: value.to_pytimedelta())"
     elif isinstance(value, Rational):
-        way_out += " (float(value), or Decimal(value.numerator) / value.denominator)"
+        remedy += " (float(value), or Decimal(value.numerator) / value.denominator)"
     return BadEmit(
         f"{where}: a value is a {type_name(kind)}, and sums are of int, float, "
-        f"Decimal and timedelta; {way_out}, or filter it out"
+        f"Decimal and timedelta; {remedy}, or filter it out"
     )
 
 

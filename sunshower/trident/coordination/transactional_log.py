@@ -398,8 +398,8 @@ class StoredProgress:
 
 
 def _check_version(folder: str, node: JsonNode, ours: int) -> None:
-    way_out = "use the release that wrote it, or give the batches another store"
-    versions.check(folder, node.value, ours, way_out)
+    remedy = "use the release that wrote it, or give the batches another store"
+    versions.check(folder, node.value, ours, remedy)
 
 
 def _check_owner(folder: str, node: JsonNode, topology: str) -> None:

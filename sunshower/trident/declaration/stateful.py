@@ -108,9 +108,9 @@ def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> 
     )
 
 
-def _refuse(problem: str, way_out: str, accept: bool) -> None:
+def _refuse(problem: str, remedy: str, accept: bool) -> None:
     if not accept:
-        raise TopologyError(f"{problem}. {way_out}, or accept it by not_exactly_once=True")
+        raise TopologyError(f"{problem}. {remedy}, or accept it by not_exactly_once=True")
     warnings.warn(problem, stacklevel=4)
 
 

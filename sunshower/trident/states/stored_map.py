@@ -221,9 +221,9 @@ class StateOwner:
             self.corrupt("its mark", mark.word)
         if not all(type(number) is int and number >= 0 for number in attempt):
             self.corrupt("its mark", mark.word)
-        way_out = "use the release that wrote it, or give the state another name"
+        remedy = "use the release that wrote it, or give the state another name"
         version = versions.STATE_MOVED if is_moved(word) else versions.STATE
-        versions.check(str(self), word.get("version", 1), version, way_out)
+        versions.check(str(self), word.get("version", 1), version, remedy)
         check_import(word, self.importing, str(self))
         for what, ours in self._identity().items():
             if word.get(what) != ours:

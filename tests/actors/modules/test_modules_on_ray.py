@@ -14,6 +14,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.errors import LifecycleError
 from sunshower.experiments.runner.loading import load
+from sunshower.runtime.cluster import Run
 from sunshower.topologies.graph import Graph
 from tests.actors.modules.programs import PACKAGE, write
 from tests.guarantee.deaths import until
@@ -96,18 +97,27 @@ def lines(folder: Path, version: str) -> list[dict[str, Any]]:
     return [line for line in found if line["version"] == version]
 
 
+def code_of_count(run: Run) -> str:
+    """What the page shows: the source that the worker has got."""
+    (part,) = run.code_parts("count")
+    assert (part.name, part.place.partition(":")[0]) == ("Count", "counted.py")
+    return part.text
+
+
 def test_each_version_has_one_object_of_each_module(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     run = ray_cluster.submit(submitted(tmp_path, "1"))
     try:
         until(lambda: len(lines(tmp_path, "1")) > 10)
+        assert "(imported.VERSION, csv.VERSION) == ('1', '1')" in code_of_count(run)
         with pytest.raises(LifecycleError, match="this version does not open"):
             run.upgrade(submitted(tmp_path, "bad"))
         before = len(lines(tmp_path, "1"))
         until(lambda: len(lines(tmp_path, "1")) > before + 10)
         graph = submitted(tmp_path, "2", keeps=True)
         run.upgrade(graph)
+        assert "(imported.VERSION, csv.VERSION) == ('2', '2')" in code_of_count(run)
         until(lambda: len(lines(tmp_path, "2")) > 10)
         run.kill_master()
         (seen,) = run.results("count")

@@ -118,7 +118,7 @@ def test_long_work_is_reported_and_the_first_broken_seed_at_once(
     assert ended.tally.failing == [6, 7]
     file = console.file
     assert isinstance(file, StringIO)
-    lines = [line for line in file.getvalue().splitlines() if " seeds in " not in line]
+    lines = [line for line in file.getvalue().splitlines() if " HOLDS, " not in line]
     assert lines == [
         "Still simulating: seeds 5, 6 …",
         "Seed 6 is BROKEN: why BROKEN",
@@ -310,7 +310,7 @@ def test_one_seed_can_be_simulated_again(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     sunshower("simulate", write(NUMBERS), "--seed", 4, "--messages", 20)
-    assert capsys.readouterr().out.startswith("1 seeds in ")
+    assert capsys.readouterr().out.startswith("1 seed in ")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import starmap
 from math import exp
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from sunshower import Counter, Number, Topology
-from sunshower.failures import Cause, Failure, normalised
-from sunshower.runtime.tasks.spouts.replays import FailureGroups
+from sunshower import Counter, Number, Records, Retry, Topology, secret
+from sunshower.failures import Cause, Failure, group_key, normalised
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.tasks.spouts.replays import FailureGroups, _whole
 from sunshower.simulation.cluster import SimCluster
 
 
@@ -66,10 +70,57 @@ def test_what_the_records_of_a_group_have_in_common_once_there_are_three() -> No
         ("at 0x7f00aa: gone\nwith more", "at …: gone"),
         ("order 550e8400-e29b-41d4-a716-446655440000", "order …"),
         ("refused", "refused"),
+        ("can't find 'x', nor b'y'", "can't find …, nor …"),
+        ("-1 is below +2.5e-3, and -inf is None", "… is below …, and … is …"),
+        ("shop-7 is True", "shop-… is …"),
+        ("TypeError: Nonesuch is none", "TypeError: Nonesuch is none"),
+        ("E: no (step `f`, record R(paid=True, n=-1)); did you mean 'n'?", "E: no (step `f`)"),
+        ("E: no (step `f`, fields `a`, `b` of R(a=x, b=y))", "E: no (step `f`, fields `a`, `b`)"),
+        ("E: no (step `f`)", "E: no (step `f`)"),
     ],
 )
 def test_what_differs_from_record_to_record_is_left_out(reason: str, group: str) -> None:
     assert normalised(reason) == group
+
+
+class Payment(NamedTuple):
+    paid: bool
+    coupon: str | None
+    cents: int
+    url: str
+
+
+URL = "https://shop.example.com/products/electronics/computers/laptops/brands/models/item-{}.html"
+
+
+@pytest.mark.parametrize("message", ["boom", "boom " * 20, "boom " * 2_000])
+def test_one_bug_is_one_group_whatever_its_records(message: str, tmp_path: Path) -> None:
+    rows = [Payment(n % 2 > 0, None if n % 3 else "c", n - 3, URL.format(n)) for n in range(12)]
+    topology = Topology("shop")
+    retry = Retry(attempts=1, dead_letters=str(tmp_path / "dead.jsonl"))
+
+    def refuse(payment: Payment) -> tuple[int]:
+        raise ValueError(message)
+
+    payments = topology.spout("payments", Records(rows, type=Payment), retry=retry)
+    payments.map(refuse, fields=["a"])
+    snapshot = run_inline(topology.graph()).snapshot
+    (group,) = snapshot.failure_groups()
+    assert (group.count, group.in_common) == (12, "")
+    assert "step `refuse`" in group.failure.reason
+    short = {group_key("", "", "", group.failure.short.reason)}
+    for other in rows:
+        reason = f"ValueError: {message} (step `refuse`, record {other})"
+        short.add(group_key("", "", "", Failure(Cause.EXCEPTION, reason=reason).short.reason))
+    assert len(short) == 1
+
+
+def test_fields_that_are_shown_only_in_part_are_not_in_common(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = {"url": URL.format(1), "shop": "a" * 60, "é": "é" * 40, "key": "secret-1"}
+    monkeypatch.setattr(secret, "_known", {"secret-1": "***"})
+    assert [*filter(None, starmap(_whole, fields.items()))] == [f"shop='{'a' * 60}'"]
 
 
 def test_groups_are_few_and_short_whatever_fails() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from sunshower import (
     collect,
     count,
     sum_,
+    tumbling,
 )
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, UnknownComponent
@@ -28,6 +29,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.streams import Stream
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 
 class Sale(NamedTuple):
@@ -195,3 +197,33 @@ def test_a_key_that_cannot_be_stored_is_refused(cluster: SimCluster, tmp_path: P
     run = run_until_processed(cluster, topology)
     with pytest.raises(ClusterError, match="cannot be a key of 'last'"):
         run.query("last", 1j)
+
+
+def keep_row(sale: Sale, state: KeyState[int]) -> None:
+    state.value = sale.amount
+
+
+BATCH_STATES: dict[str, Callable[[Any], object]] = {
+    "totals": lambda rows: rows.aggregate(count(), state=MemoryState(), name="kept"),
+    "windows": lambda rows: rows.window(
+        tumbling(count=5), count(), state=MemoryState(), name="kept"
+    ),
+    "processes": lambda rows: rows.process(keep_row, state=MemoryState(), name="kept"),
+    "tables": lambda rows: rows.table(state=MemoryState(), name="kept"),
+}
+
+
+@pytest.mark.parametrize("declare", BATCH_STATES.values(), ids=BATCH_STATES)
+def test_states_of_batches_are_read_elsewhere(declare: Callable[[Any], object]) -> None:
+    topology = Topology("t")
+    rows = batches(topology, "rows", FixedBatchSpout(SALES, 10, type=Sale), store=InMemory())
+    declare(rows.group_by("shop"))
+    run = SimCluster(1).submit(topology.graph())
+    (id,) = (bolt.id for bolt in topology.graph().bolts if bolt.id not in ("rows", "$acker"))
+    for ask in (lambda: run.query(id, "a"), lambda: run.entries(id)):
+        with pytest.raises(
+            UnknownComponent, match="`sunshower state get FILE kept KEY`, or by SQL"
+        ):
+            ask()
+    with pytest.raises(UnknownComponent, match="'rows' has no keyed state"):
+        run.query("rows", "a")

@@ -61,8 +61,12 @@ export function Actions({ name, actions, state, workers }) {
 function Consequences({ name, action, workers }) {
   const [lines, setLines] = useState(null);
   useEffect(() => {
-    api.consequences(name, action, workers).then((found) => setLines(found.lines),
-      () => setLines([WORDS[action][1]]));
+    let isOver = false;
+    const show = (shown) => isOver || setLines(shown);
+    api.consequences(name, action, workers).then((found) => show(found.lines), () => show([WORDS[action][1]]));
+    return () => {
+      isOver = true;
+    };
   }, [name, action, workers]);
   return html`<ul class="what-happens" aria-live="polite">${(lines ?? []).map((line) =>
     html`<li key=${line}>${line}</li>`)}</ul>`;

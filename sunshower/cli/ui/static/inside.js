@@ -25,12 +25,12 @@ function Code({ name, component }) {
   const loaded = useLoaded(isOpen, () => api.code(name, component), [name, component, 0]);
   return html`<${Part} title="Its code" isOpen=${isOpen} setIsOpen=${setIsOpen}>
     <${State} loaded=${loaded} text="Reading the code …" />
-    ${loaded.found?.parts.length === 0 && html`<p class="quiet">It has no code of your program: it is a
-      part of Sunshower.</p>`}
+    ${loaded.found?.parts.length === 0 && html`<p class="quiet">No function or class of your program is
+      in it.</p>`}
     ${loaded.found?.parts.map((part) => html`<div key=${part.place}><p><code>${part.name}</code>
       ${" "}<span class="quiet">${part.place}</span></p>
       ${part.text ? html`<pre tabindex="0">${part.text}</pre>` : html`<p class="quiet">Its source cannot be
-        read where the master runs.</p>`}</div>`)}<//>`;
+        read where its worker runs.</p>`}</div>`)}<//>`;
 }
 
 function Lookup({ name, component }) {

@@ -46,10 +46,9 @@ function useLines(isOpen, name, component) {
       try {
         const found = document.hidden ? { lines: [], last: after } : await api.logs(name, component, after);
         if (isOver) return;
-        const isNew = found.last < after; // the master has begun a new log
         after = found.last;
-        if (found.lines.length || isNew) {
-          setState((old) => ({ lines: [...(isNew ? [] : old.lines), ...found.lines].slice(-2_000), problem: null }));
+        if (found.lines.length) {
+          setState((old) => ({ lines: [...old.lines, ...found.lines].slice(-2_000), problem: null }));
         }
       } catch (problem) {
         if (isOver) return;

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, starmap
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.secret import without_secrets
-from sunshower.texts import clip, describe, id_text
+from sunshower.texts import clip, describe, id_text, utf8
 from sunshower.topologies.graph import is_internal
 from sunshower.topologies.logs import Unreadable
 
@@ -451,10 +451,7 @@ class Replays:
             with user_errors_suppressed():
                 values = self._source_of(replay).values(replay)
                 record = without_secrets(describe(values, _EXAMPLE_BYTES))
-                fields = tuple(
-                    without_secrets(f"{name}={describe(value, _FIELD_BYTES)}")
-                    for name, value in islice(values.items(), _FIELDS_MAX)
-                )
+                fields = tuple(filter(None, starmap(_whole, islice(values.items(), _FIELDS_MAX))))
         return without_secrets(id_text(message_id, _EXAMPLE_BYTES)), record, fields
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
@@ -496,6 +493,14 @@ class Replays:
             f"{_what(charged)} {in_a_line(describe(message_id))} of spout {self._task.component!r}"
         )
         return f"{who} failed{outcome}: {in_a_line(str(failure))}"
+
+
+def _whole(name: str, value: Any) -> str:
+    """A field as `name=value`; empty if that does not show all of the value: others may have the
+    same text."""
+    text = f"{name}={describe(value, 2 * _FIELD_BYTES)}"
+    is_whole = len(utf8(text)) <= _FIELD_BYTES and without_secrets(text) == text
+    return text if is_whole else ""
 
 
 def _what(charged: Charges | None) -> str:

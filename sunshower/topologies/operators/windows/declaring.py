@@ -10,6 +10,7 @@ from itertools import cycle
 from types import NoneType
 from typing import Any, get_type_hints
 
+from sunshower.arguments import check_names
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.texts import did_you_mean
@@ -73,9 +74,10 @@ def windows_of(
 ) -> StageRows[RecordStage]:
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
+    where = location(stream, by, "window")
+    check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
     name = settings.get("name")
     name = "windows" if name is None else name
-    where = location(stream, by, "window")
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if isinstance(window, AnyWindow) and window.at_end == "keep" and settings.get("state") is None:
         raise TopologyError(
