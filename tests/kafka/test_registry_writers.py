@@ -437,6 +437,6 @@ def test_sinks_of_both_kinds_of_stream_write_a_topic_that_a_spout_reads(
     stops.shuffle().bolt("out", sink)
     run_inline(topology.graph())
     reading = Topology("reads")
-    source = KafkaSpout(settings, topics=[topic], value=form)
+    source = KafkaSpout({**settings, "group.id": topic}, topics=[topic], value=form)
     shown = reading.spout("back", source).show(3, within_s=60.0)
     assert sorted(shown.records) == sorted(STOP)

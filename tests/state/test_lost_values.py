@@ -154,7 +154,7 @@ def test_a_policy_that_evicts_these_keys_is_refused_at_the_start(
     client.config_set("maxmemory-policy", policy)
     with pytest.raises(TopologyFailed, match=f"maxmemory-policy is {policy}") as caught:
         run_counts(["a", "b"], redis, name, tmp_path)
-    assert isinstance(caught.value.__cause__, ConfigError)
+    assert isinstance(caught.value.__context__, ConfigError)
     assert [*RedisState(redis, name=name).items()] == []
     client.config_set("maxmemory-policy", "noeviction")  # as the message says
     run_counts(["a", "b"], redis, name, tmp_path)
