@@ -334,7 +334,8 @@ class Windows(Persist, Timed):
             stored = dict(entries)
             entries, value = iter(stored.items()), stored.get(KEY) or {}
             if value.get("txid", attempt.txid) == attempt.txid:
-                again = [*stored, *map(hashable, value.get("removed", ()))]
+                panes = ([KEY, *place] for place in value.get("ended", ()))  # before "removed"
+                again = [*stored, *map(hashable, value.get("removed", panes))]
         again = {key: None for key in again if type(key) is tuple}
         for key, value in chain(
             (item for item in entries if item[0] not in again),

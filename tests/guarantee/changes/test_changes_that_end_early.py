@@ -154,7 +154,7 @@ def test_an_upgrade_is_refused_while_a_spout_has_records_in_memory() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(topology().graph())
         run.wait(0.5)
-        with pytest.raises(LifecycleError, match="60 records of the spout 'words' are not process"):
+        with pytest.raises(LifecycleError, match="of the spout 'words' are processed yet: 60 in"):
             run.upgrade(topology().graph(), wait_s=0.1)
         assert run.snapshot().state is State.ACTIVE
 

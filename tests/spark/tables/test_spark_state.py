@@ -273,7 +273,7 @@ def test_wrong_declarations_of_states_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"state and batch, as in `def .*\(df, state, batch\)"):
         numbers.apply(spark(without_state, out=Row, state=spark_state(tmp_path / "b", Row)))
     numbers.apply(step)
-    with pytest.raises(DuplicateComponent, match="written in one place"):
+    with pytest.raises(DuplicateComponent, match="one place that writes it"):
         numbers.apply(step)
     non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):

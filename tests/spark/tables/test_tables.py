@@ -188,7 +188,7 @@ def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
         SparkBatchBolt(step)
     numbers = batches(Topology("t"), "numbers", Numbers(9, 3), store=InMemory())
     numbers.apply(step)
-    with pytest.raises(DuplicateComponent, match="written in one place"):
+    with pytest.raises(DuplicateComponent, match="one place that writes it"):
         numbers.apply(step)
     non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):

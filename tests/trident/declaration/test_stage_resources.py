@@ -96,7 +96,7 @@ def test_operations_that_begin_no_stage_of_their_own_request_nothing() -> None:
 
 WRONG = [
     (lambda s: s.shuffle(resources=1), "topology 't', batches 'words': resources is 1; give"),
-    (lambda s: s.shuffle(parallel=2), "no setting 'parallel'; the settings are: parallelism, res"),
+    (lambda s: s.shuffle(parallel=2), "no setting 'parallel'; did you mean 'parallelism'"),
     (
         lambda s: s.state_query(s.aggregate(count(), state=StateStub()), resources=ONE),
         "begins no stage, so it has no resources=",
