@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.arguments import FLAG, Instance
@@ -426,7 +427,8 @@ def end_field(stream: AnyBatches, name: str) -> bool:
     """Whether a field of a stream has the ends of windows upstream: it has the name of their field,
     and no other row upstream has a field of that name."""
     is_end = False
-    for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows)):
+    all_read = attrgetter("origins")  # a joined row has fields of a table, too
+    for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows), all_read):
         operator = rows.operator
         if isinstance(operator, Windows):
             end = operator.out.fields[len(operator.by)]
@@ -438,19 +440,6 @@ def end_field(stream: AnyBatches, name: str) -> bool:
     return is_end
 
 
-def _up_to(
-    stream: AnyBatches, is_last: Callable[[StageRows[BatchStage]], bool]
-) -> Iterator[StageRows[BatchStage]]:
-    """The rows of a stream, and what they are made of, up to those that are the last."""
-    seen: dict[StageRows[BatchStage], None] = {}
-    frontier = [*stream.sources]
-    while frontier:
-        if (rows := frontier.pop()) not in seen:
-            seen[rows] = None
-            frontier += () if is_last(rows) else _read_by(rows)
-            yield rows
-
-
 def _read_by(rows: StageRows[BatchStage]) -> Iterator[StageRows[BatchStage]]:
     """What rows are made of: without the inputs that only change a table."""
     silent = rows.operator.silent_inputs if isinstance(rows.operator, Timed) else 0
@@ -459,6 +448,21 @@ def _read_by(rows: StageRows[BatchStage]) -> Iterator[StageRows[BatchStage]]:
             reader is rows and number >= silent for reader, number in origin.readers
         ):
             yield origin
+
+
+def _up_to(
+    stream: AnyBatches,
+    is_last: Callable[[StageRows[BatchStage]], bool],
+    read_by: Callable[[StageRows[BatchStage]], Iterable[StageRows[BatchStage]]] = _read_by,
+) -> Iterator[StageRows[BatchStage]]:
+    """The rows of a stream, and what they are made of, up to those that are the last."""
+    seen: dict[StageRows[BatchStage], None] = {}
+    frontier = [*stream.sources]
+    while frontier:
+        if (rows := frontier.pop()) not in seen:
+            seen[rows] = None
+            frontier += () if is_last(rows) else read_by(rows)
+            yield rows
 
 
 def _sends(rows: StageRows[BatchStage]) -> str | None:

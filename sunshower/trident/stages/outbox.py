@@ -178,7 +178,7 @@ class Outbox(Persist, Publishing):
             what = f"the batches up to {last} are" if txid is None else f"batch {txid} is"
             raise TopologyFailed(
                 f"{self._where}: {what} committed, and cannot be delivered: "
-                f"{_text_of(error)}. When that is mended, start the program again, which "
+                f"{_text_of(error)}. When that is fixed, start the program again, which "
                 f"delivers first; or give {self.delivery.anew}: then what is not delivered is left "
                 "out"
             ) from error
