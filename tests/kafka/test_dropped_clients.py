@@ -51,13 +51,13 @@ def arrivals() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "kafka-arrivals"]
 
 
-def files() -> int:
-    """How many files this process has open, without sockets: those of a client come and go."""
-    count = 0
+def is_open(pipe: str) -> bool:
+    """Whether this process has an end of this pipe (as `/proc` names it)."""
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
-            count += not os.readlink(path).startswith("socket:")
-    return count
+            if os.readlink(path) == pipe:
+                return True
+    return False
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
@@ -74,8 +74,13 @@ def test_a_consumer_that_wakes_a_spout_ends_with_its_thread(is_closed: bool) -> 
 
 
 def test_a_client_of_another_version_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Consumer(UNREACHABLE)
-    before = files()
+    consumer, open_pipe, pipes = Consumer(UNREACHABLE), os.pipe, list[str]()
+
+    def pipe() -> tuple[int, int]:
+        ends = open_pipe()
+        pipes.append(os.readlink(f"/proc/self/fd/{ends[0]}"))
+        return ends
+
     for where, name, value in [
         (confluent_kafka, "version", lambda: "3.0.0"),
         (ctypes, "CDLL", lambda _: object()),  # without these functions
@@ -83,9 +88,11 @@ def test_a_client_of_another_version_is_polled(monkeypatch: pytest.MonkeyPatch) 
     ]:
         with monkeypatch.context() as patch:
             patch.setattr(where, name, value)
+            patch.setattr(os, "pipe", pipe)
             consumer.call_on_arrival(lambda: None)
     assert not arrivals()
-    assert files() == before
+    assert pipes
+    assert not any(map(is_open, pipes))
     consumer.client.close()
     consumer.call_on_arrival(lambda: None)
     assert not arrivals()
