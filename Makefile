@@ -7,10 +7,13 @@ ARGS ?=
 EXTRAS ?=
 SEEDS ?=
 HOURS ?=
+AGAIN ?=
 BIN := .venv/bin
 ONE_PROCESS := not ray and not servers and not spark and not mutants
 SHORT := and not long
 FEW := 1
+# With AGAIN=1: if at most three tests fail, they are run once more, alone, and must pass.
+ONCE_MORE = $(if $(AGAIN),|| { [ $$? -eq 1 ] && $(BIN)/python -m tests.again --sunshower-seeds $(or $(SEEDS),$(FEW)); })
 CHECKED := tests/structure tests/docs/test_site.py
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,9 +38,9 @@ demo: .venv/.core  ## count words on Ray, kill a worker, and check that no line 
 test: .venv/.dev  ## run the tests but the long ones and those of check, with a real Ray, Kafka, ZooKeeper and Spark
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%) $(ONCE_MORE)
 	@echo "Running the tests on a real Ray, a real Spark and real servers, in three processes …"
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "(ray or spark or servers) $(SHORT)"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "(ray or spark or servers) $(SHORT)" $(ONCE_MORE)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests import other_versions
+from tests import again, other_versions
 from tests.other_versions import Job, pythons, run, runs
 
 HERE = (sys.version_info.major, sys.version_info.minor)
@@ -56,6 +58,39 @@ def test_a_command_that_fails_ends_its_job_and_its_log_is_printed(
     assert f"some: {result} in " in printed
     assert "second" in printed
     assert ("third" in printed) is (status == 0)
+
+
+@pytest.mark.parametrize(("failing", "passes"), [(1, True), (3, True), (4, False)])
+def test_few_failed_tests_must_pass_alone_and_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, failing: int, passes: bool
+) -> None:
+    """They fail as long as there is no file, which each of them makes."""
+    (tmp_path / "test_some.py").write_text(
+        "import pathlib, pytest\n"
+        f"@pytest.mark.parametrize('name', [*'abcd'[:{failing}]])\n"
+        "def test_file(name):\n"
+        "    path = pathlib.Path(name)\n"
+        "    exists = path.exists()\n"
+        "    path.touch()\n"
+        "    assert exists\n"
+    )
+    cache = tmp_path / "cache"
+    first = (sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadgroup")
+    options: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.DEVNULL}
+    assert not again.passes(sys.executable, cache, **options), "nothing has failed"
+    status = subprocess.run((*first, "-o", f"cache_dir={cache}"), check=False, **options).returncode
+    assert status == again.TESTS_FAILED
+    assert again.passes(sys.executable, cache, **options) is passes
+    assert ("FLAKY" in capsys.readouterr().out) is passes
+
+
+def test_a_test_that_fails_again_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text("def test_false():\n    assert False\n")
+    options: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.DEVNULL}
+    cache = tmp_path / "cache"
+    first = (sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}")
+    assert subprocess.run(first, check=False, **options).returncode == again.TESTS_FAILED
+    assert not again.passes(sys.executable, cache, **options)
 
 
 @pytest.mark.parametrize("failing", ["lowest", "newest", None])
