@@ -38,10 +38,14 @@ _GRANT_S = 0.05  # grants wait at most this long, however small they are
 #            time it is blocked because its receivers have no credit, and the time its worker
 #            spends on other tasks. The window, `window_s` at that pace, follows it.
 #
-# Neither includes flush(): it costs the same per batch, however large it is. (Otherwise a sink
-# whose commit takes longer than a slice would get one record at a time.) So backpressure from a
-# slow bolt reaches the spouts after windows of a quarter of a second for each bolt on the path,
-# however fast the bolts in between are, and long before any timeout.
+# Both are the seconds of the last slices divided by their records: a slice of one record that the
+# machine interrupts says as little as its one record. (With a mean of the slices' quotients, a busy
+# machine makes slices small, small slices are interrupted more often, and they stay small.)
+#
+# Neither includes flush(): it costs the same per batch, however large it is. So a slice has work
+# for at least as long as a flush() takes: a sink with a slow commit gets many records at a time.
+# Backpressure from a slow bolt reaches the spouts after windows of a quarter of a second for each
+# bolt on the path, however fast the bolts in between are, and long before any timeout.
 
 _FIRST_SLICE = 1  # a bolt that takes 5 s a record must not look stuck
 _FIRST_WINDOW = 2  # before anything is measured: a record may take seconds
@@ -53,7 +57,8 @@ _WINDOW_GROWTH_MAX = 2
 _BRIEF_S, _BRIEF_GROWTH_MAX = 0.01, 8
 _WINDOW_MIN, _SMALL_WINDOW, _WINDOW_MIN_S = 2, 4, 2.0
 _PIECES = 5  # in a slice: a piece is 4 ms of work by default, and a batch costs 0.1 ms
-_MEMORY = 0.75  # the weight of the old estimate against a new measurement
+_MEMORY = 0.75  # the weight of what was measured before, at each new slice
+_LEAST_S = 1e-7  # for each record
 
 
 class Credit(NamedTuple):
@@ -67,11 +72,13 @@ FIRST_CREDIT = Credit(_FIRST_WINDOW, _FIRST_SLICE)
 
 
 class ServiceTime:
-    """The smoothed seconds per record of a task, and the limits that follow."""
+    """The seconds per record of a task in its last slices, and the limits that follow."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._work_s: float | None = None
+        # of the last slices, each weighted by _MEMORY for each slice after it
+        self._records = self._work_s = self._waited_s = 0.0
+        self._flush_s = 0.0  # the mean for a slice
         self.busy_s = 0.0  # the sum of all measured `seconds`, and the time of flush()
         self.pace_s: float | None = None  # None: nothing was measured yet
         self.records_max = config.window_records_max  # the hard limit of a window
@@ -92,22 +99,27 @@ class ServiceTime:
         """The present limits of each sender."""
         return Credit(self.window, max(1, min(self.window, self.slice_records // _PIECES)))
 
-    def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
-        """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of
-        the receivers or for the task's turn."""
+    def measure(
+        self, records: int, seconds: float, waited_s: float = 0.0, flush_s: float = 0.0
+    ) -> None:
+        """`records` (≥ 1) took `seconds`, and `flush_s` for flush(), after waiting `waited_s` for
+        credit of the receivers or for the task's turn."""
         self.busy_s += seconds
         self._last_s = seconds
-        self._work_s = _smoothed(self._work_s, seconds / records)
-        self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)
+        self._records = _MEMORY * self._records + records
+        self._work_s = _MEMORY * self._work_s + seconds
+        self._waited_s = _MEMORY * self._waited_s + waited_s
+        self._flush_s = _MEMORY * self._flush_s + (1 - _MEMORY) * flush_s
+        work_s = max(self._work_s / self._records, _LEAST_S)
+        self.pace_s = max((self._work_s + self._waited_s) / self._records, _LEAST_S)
         config = self._config
-        slice_records = min(
-            int(config.internals.slice_s / self._work_s), self.slice_records * _SLICE_GROWTH_MAX
-        )
+        slice_s = max(config.internals.slice_s, min(self._flush_s, config.internals.window_s))
+        slice_records = min(round(slice_s / work_s), self.slice_records * _SLICE_GROWTH_MAX)
         self.slice_records = max(1, slice_records)
         # the largest window that may follow the present one
         brief = min(int(_BRIEF_S / self.pace_s), self.window * _BRIEF_GROWTH_MAX)
         largest = max(self.window * _WINDOW_GROWTH_MAX, brief)
-        window = min(int(config.internals.window_s / self.pace_s), largest)
+        window = min(round(config.internals.window_s / self.pace_s), largest)
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
         least = max(least, min(self.at_once, self.records_max))
         window = max(least, min(window, self.records_max))
@@ -116,11 +128,6 @@ class ServiceTime:
             self.window = window
         elif self._measured >= self.window:  # the first inputs say little about the pace
             self.window, self._measured = window, 0
-
-
-def _smoothed(old_s: float | None, new_s: float) -> float:
-    new_s = max(new_s, 1e-7)
-    return new_s if old_s is None else _MEMORY * old_s + (1 - _MEMORY) * new_s
 
 
 # ---- channels ------------------------------------------------------------------------------------

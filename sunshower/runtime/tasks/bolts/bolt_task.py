@@ -560,7 +560,7 @@ class BoltTask(Supervised):
 
     def measure(self, inputs: int, seconds: float, waited_s: float = 0.0) -> None:
         """Note the cost of inputs, as `ServiceTime.measure`."""
-        self.service.measure(max(inputs, 1), seconds, waited_s)
+        self.service.measure(max(inputs, 1), seconds, waited_s, self.flush_s)
         if (polled := getattr(self.bolt, "__sunshower_polled_s__", None)) is not None:
             polled_s = polled()
             self.service.busy_s -= min(max(polled_s - self._polled_s, 0.0), seconds)
