@@ -527,9 +527,9 @@ class _ModuleValues:
         self._modules = modules
         owners: list[Any] = []
         for name, module in modules.others.items():
-            kinds = [one for one in vars(module).values() if isinstance(one, type)]
-            own_kinds = [one for one in kinds if _module_of(one, modules) == name]
-            owners += [module, *(one for one in own_kinds if not issubclass(one, Enum))]
+            kinds = [value for value in vars(module).values() if isinstance(value, type)]
+            own_kinds = [kind for kind in kinds if _module_of(kind, modules) == name]
+            owners += [module, *(kind for kind in own_kinds if not issubclass(kind, Enum))]
         self._state = [(owner, _values_in(owner, modules)) for owner in owners]
         self._numbers: dict[int, int] = {}  # by id
         self._objects: list[Any] = []

@@ -21,6 +21,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import ray
 from ray import cloudpickle
@@ -38,9 +39,11 @@ from sunshower.errors import (
     user_errors,
 )
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
+
+if TYPE_CHECKING:
+    from sunshower.runtime.control.savepoint import Savepoint
 
 _log = logging.getLogger(__name__)
 

@@ -37,11 +37,11 @@ from sunshower.records import Schema
 from sunshower.state.sqlite import sync_path
 from sunshower.texts import utf8
 from sunshower.topologies.components import Bolt, Context, Stateless
-from sunshower.topologies.operators.joins.as_of_join import state_beside
+from sunshower.topologies.operators.joins.joined_streams import state_beside
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.windows.declaring import end_field
+from sunshower.topologies.operators.windows.declaring import end_field, origins_of
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
@@ -58,7 +58,7 @@ from sunshower.topologies.operators.windows.window_kinds import (
 from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.keyed_batches import delivered, processed
-from sunshower.trident.declaration.stateful import end_field as is_end_field
+from sunshower.trident.declaration.stateful import origins_of as origins_of_batches
 from sunshower.trident.declaration.streams import BatchStream
 
 _PLACE = Instance((str, os.PathLike), 'the path of a folder, such as "clicks"', False)
@@ -132,7 +132,7 @@ class PartitionedFiles:
         if isinstance(stream, BatchStream):
             return self._of_batches(stream, time)
         stream.schema.check_field(time.name, f"{stream}, {self.where}")
-        lines = _Lines(self, stream.schema, are_ends=end_field(stream, time.name))
+        lines = _Lines(self, stream.schema, are_ends=end_field(origins_of(stream), time.name))
         notes: Stream[Any] = stream.local_or_shuffle().bolt(
             self.name,
             _Writer(self.place, lines),
@@ -151,7 +151,9 @@ class PartitionedFiles:
     def _of_batches(self, stream: BatchStream[Any], time: TimeField) -> BatchStream[Any]:
         where = stream.stage.where(self.where)
         stream.schema.check_field(time.name, where)
-        lines = _Lines(self, stream.schema, are_ends=is_end_field(stream, time.name))
+        lines = _Lines(
+            self, stream.schema, are_ends=end_field(origins_of_batches(stream), time.name)
+        )
         lines.parts.check(stream.schema, [None])
         notes = stream.operate(_Notes(lines), fields=(_PARTITION, time.name, _END, "txid", "lines"))
         settings = {"state": self.state, "parallelism": self.parallelism, **self._about(time)}

@@ -222,8 +222,8 @@ class Run(ABC):
 
         Spouts stop until nothing is pending, at most `wait_s` (default: the message timeout); trees
         pending then are emitted again. Raises LifecycleError, before any change, if the state does
-        not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
-        have so many tasks (plan_changes.py).
+        not allow it, if a task can neither stay nor move, or if a component cannot have so many
+        tasks (placement.py).
 
         A number with `between` must lie within its bounds, and no longer follows the load then,
         until a rebalance with `auto`, after which all numbers that are not given do so.

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sunshower.config import Between, Resources, with_value
 from sunshower.errors import ConfigError
 from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
-from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
+
+if TYPE_CHECKING:
+    from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
 
 ACKER = "__acker"
 _LIVES_MIN = 16  # lives of a worker before the incarnations of its spout tasks repeat

@@ -30,7 +30,7 @@ from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.aggregating import GLOBAL
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.port import Keyed
-from sunshower.topologies.operators.state_slot import StateSlot
+from sunshower.topologies.operators.state_slot import held_states
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 from sunshower.topologies.retry import DeadLetter
 
@@ -123,9 +123,7 @@ def _is_broadcast(component: Component) -> bool:
 
 def _states_of_batches(component: Component) -> list[str]:
     """The names of the states that exactly-once batches write there."""
-    operators = getattr(component.implementation, "operators", ())
-    slots = [getattr(operator, "slot", None) for operator in operators]
-    return [slot.name for slot in slots if isinstance(slot, StateSlot) and slot.is_of_batches]
+    return [held.slot.name for held in held_states(component) if held.slot.is_of_batches]
 
 
 def _has_keys(component: Component) -> bool:

@@ -96,10 +96,10 @@ def _acl(access: ZooKeeperAccess) -> list[Any] | None:
     from kazoo.security import ACL, Id, make_digest_acl
 
     if access.acl:
-        parts = [(*one.partition(":")[::2],) for one in access.acl]
+        parts = [(*entry.partition(":")[::2],) for entry in access.acl]
         split = [(scheme, *rest.rpartition(":")[::2]) for scheme, rest in parts]
         return [
-            ACL(sum(_PERMISSIONS[one] for one in {*permissions}), Id(scheme, id))
+            ACL(sum(_PERMISSIONS[letter] for letter in {*permissions}), Id(scheme, id))
             for scheme, id, permissions in split
         ]
     name, _, password = access.authority.partition(":")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -123,6 +123,17 @@ class Component:
     @property
     def reads_dead_letters(self) -> bool:
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
+
+    @property
+    def is_of_batches(self) -> bool:
+        """Whether it belongs to an exactly-once program."""
+        return hasattr(self.implementation, "__sunshower_batches__")
+
+    @property
+    def operators(self) -> Sequence[Any]:
+        """The operators of a stage of records or of batches, of a frozen graph."""
+        is_stage = self.level is Level.OPERATORS or self.is_of_batches
+        return getattr(self.implementation, "operators", ()) if is_stage else ()
 
     @property
     def continues(self) -> bool:

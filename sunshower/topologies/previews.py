@@ -7,7 +7,7 @@ on all that the records of their spout reach, except for sinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from sunshower.errors import TopologyError
 from sunshower.topologies.components import Bolt, Stateless
 from sunshower.topologies.graph import Component, Graph, Level, Subscription, own_copy
 from sunshower.topologies.notebooks import Sample
-from sunshower.topologies.operators.state_slot import StateSlot
+from sunshower.topologies.operators.state_slot import held_states
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.retry import DEAD_LETTERS
 
@@ -96,8 +96,7 @@ _SINKS = ("sunshower.connectors.", "sunshower.kafka.")  # their bolts and operat
 def _without_sinks(graph: Graph, where: str) -> Graph:
     """The graph. Raises TopologyError if a bolt of it writes outside the topology."""
     for bolt in graph.bolts:
-        code = bolt.implementation
-        for node in (code, *getattr(code, "operators", ())):
+        for node in (bolt.implementation, *bolt.operators):
             kind = node if isinstance(node, type) else type(node)
             is_sink = any(base.__module__.startswith(_SINKS) for base in kind.__mro__)
             if is_sink or getattr(node, "writes_outside", False):
@@ -112,8 +111,8 @@ def _without_traces(graph: Graph, where: str) -> Graph:
     """A graph whose run stores nothing, and whose first error ends it, or is a dead letter."""
     memories: list[tuple[StateFactory, Any]] = []
     for component in graph.components.values():
-        for slot in _slots(component):
-            slot.hold_in_memory(memories)
+        for held in held_states(component):
+            held.slot.hold_in_memory(memories)
     components = {
         name: _read_beside(component, where) if component.level.is_spout else component
         for name, component in graph.components.items()
@@ -192,13 +191,3 @@ def _idle_sink(bolt: Component) -> Component:
     if bolt.streams or bolt.level in _NO_SINKS or isinstance(bolt.implementation, _Shown):
         return bolt
     return Component(bolt.id, Level.PROCESS, _Shown(0), inputs=bolt.inputs)
-
-
-def _slots(component: Component) -> Iterator[StateSlot]:
-    """The states of a bolt."""
-    nodes = [component.store, *getattr(component.implementation, "operators", ())]
-    for node in nodes:
-        calls = getattr(node, "calls", None)
-        for holder in (node, getattr(node, "store", None), calls, getattr(calls, "store", None)):
-            if isinstance(slot := getattr(holder, "slot", None), StateSlot):
-                yield slot

@@ -77,12 +77,12 @@ class ProgramModules:
             yield
             return
         roots = {str(_root(name, self._of_users[name])): None for name in other}
-        hidden = {_root(name, one) for name, one in other.items() if one is not None}
+        hidden = {_root(name, entry) for name, entry in other.items() if entry is not None}
         for name in sys.modules.keys() - self.all.keys() - self._of_users.keys():
             if _root(name, sys.modules[name]) in hidden:
                 other[name] = sys.modules[name]
         path = [*sys.path]
-        sys.path[:] = [*roots, *(one for one in path if one not in hidden | roots.keys())]
+        sys.path[:] = [*roots, *(entry for entry in path if entry not in hidden | roots.keys())]
         for name in other:
             sys.modules.pop(name, None)
         sys.modules.update({name: self._of_users[name] for name in other if name in self._of_users})

@@ -14,7 +14,6 @@ from sunshower.config import Between
 from sunshower.errors import TopologyError
 from sunshower.topologies.graph import Component, Graph, Level, Subscription, can_move
 from sunshower.topologies.groupings import All, Fields
-from sunshower.topologies.operators.compiled_stage import OperatorBolt
 
 _KILL = "kill the topology and submit it with another parallelism"
 _AGAIN = _KILL.capitalize()
@@ -50,7 +49,7 @@ def why_fixed(graph: Graph, name: str, count: int) -> str | None:
     component = graph.components[name]
     if component.level is Level.ANSWERS:
         return "it answers the requests of one task, beside it"
-    if is_of_batches(component):
+    if component.is_of_batches:
         refuses = getattr(component.implementation, "refuses", None)
         why: str | None = None if refuses is None else refuses(count)
         return why
@@ -67,14 +66,10 @@ def why_fixed(graph: Graph, name: str, count: int) -> str | None:
             "its class may choose other keys for its state than those of the grouping, and then "
             f"another task would not find them. If it uses those of the grouping: {_KILL}"
         )
-    if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
+    keeps_state = any(hasattr(operator, "snapshot") for operator in component.operators)
+    if keeps_state and not all(map(_is_spread, component.inputs)):
         return "its state has no key by which records find their task"
     return _direct_refusal(graph, name, count)
-
-
-def is_of_batches(component: Component) -> bool:
-    """Whether it belongs to an exactly-once program."""
-    return hasattr(component.implementation, "__sunshower_batches__")
 
 
 def kept_in_memory(component: Component) -> str | None:
@@ -85,20 +80,13 @@ def kept_in_memory(component: Component) -> str | None:
         return None
     if component.store is not None:
         names = [] if component.store.is_stored else [f"the state {component.store.name!r}"]
-    elif isinstance(code, OperatorBolt):
+    elif component.level is Level.OPERATORS:
         names = [*code.in_memory()]
     elif can_move(component):
         names = []
     else:
         return f"the object of {component.id!r} may keep something in memory"
     return f"{names[0]} of {component.id!r} is in memory" if names else None
-
-
-def _keeps_state(component: Component) -> bool:
-    code = component.implementation
-    return isinstance(code, OperatorBolt) and any(
-        hasattr(operator, "snapshot") for operator in code.operators
-    )
 
 
 def _is_spread(read: Subscription) -> bool:

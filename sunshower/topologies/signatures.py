@@ -122,7 +122,7 @@ def bolt_signature(code: Any, where: str) -> Signature:
 def fits(annotation: Any, schema: Schema) -> bool:
     """Whether records of `schema` match `annotation`."""
     if isinstance(schema, ConnectedSchema):
-        return all(fits(annotation, one) for one in schema.each)
+        return all(fits(annotation, schema_of_one) for schema_of_one in schema.each)
     options = options_of(annotation)
     if len(options) > 1:
         return any(fits(option, schema) for option in options)

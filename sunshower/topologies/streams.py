@@ -21,6 +21,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
@@ -33,27 +34,26 @@ from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators import columns, schemas
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
 from sunshower.topologies.operators.joins.joined_streams import (
+    AsOfSettings,
     BoundedSettings,
     JoinSettings,
+    joined_as_of,
     joined_streams,
 )
 from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, keyed_table
-from sunshower.topologies.operators.keyed.connected import (
-    ConnectedSettings,
-    Input,
-    connected_process,
-)
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.keyed_process import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
+    ConnectedSettings,
     EventOrder,
+    Input,
     OrderedSettings,
     OrderSettings,
     ProcessSettings,
+    connected_process,
     event_order,
     matches_of,
     process_of,
@@ -388,15 +388,17 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         with `as_of="at"` the one that was valid at that time, once the watermarks have passed it.
         Settings: AsOfSettings.
         """
-        where = self._where("join")
+        where, given = self._where("join"), cast("Any", settings)
         if isinstance(other, KeyedTable):
-            rows = other.join(self, on, fields, settings, where)
-            kind = WindowRows if "as_of" in settings else Stream
-            return kind.of_rows(self.topology, rows, "joined")
-        if not isinstance(other, Stream):
+            other.check_stream(self, where)
+            if "as_of" not in settings:
+                rows = other.join(self, on, fields, settings, where)
+                return Stream.of_rows(self.topology, rows, "joined")
+            rows = joined_as_of(self, other, on, fields, given, where)
+        elif isinstance(other, Stream):
+            rows = joined_streams(self, other, on, fields, given, where)
+        else:
             raise TopologyError(f"{where}: {other!r:.200} is no stream")
-        given: JoinSettings = settings  # type: ignore[assignment]
-        rows = joined_streams(self, other, on, fields, given, where)
         return WindowRows.of_rows(self.topology, rows, "joined")
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:

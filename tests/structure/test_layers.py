@@ -443,7 +443,7 @@ def test_modules_with_one_importer_belong_into_it() -> None:
     )
 
 
-IMPORT_CHAIN_MAX = 23
+IMPORT_CHAIN_MAX = 20
 
 
 def test_chains_of_imports_are_short() -> None:

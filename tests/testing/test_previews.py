@@ -329,6 +329,19 @@ def test_an_error_of_a_source_ends_it(source: Spout[Order]) -> None:
         Topology("shop").spout("orders", source).show(2, within_s=1e6)
 
 
+class Tagged(Bolt[Order, Order]):
+    operators = 2  # an attribute of the user's own
+
+    def process(self, order: Order) -> Iterator[Order]:
+        yield order
+
+
+def test_a_bolt_may_have_an_attribute_that_stages_have_too() -> None:
+    shop = Topology("shop")
+    tagged = shop.spout("orders", Records(ORDERS, type=Order)).shuffle().bolt("tag", Tagged())
+    assert tagged.show(3).records == ORDERS[:3]
+
+
 def test_an_error_in_prepare_ends_it() -> None:
     orders = Topology("shop").spout("orders", Records(ORDERS, type=Order))
     with pytest.raises(TopologyFailed, match="raised ValueError: no"):

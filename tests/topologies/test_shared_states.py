@@ -16,12 +16,14 @@ from sunshower import (
     MemoryState,
     Spout,
     SqliteState,
+    StaticState,
     Topology,
     batches,
     count,
     tumbling,
 )
 from sunshower.errors import TopologyError
+from sunshower.topologies.operators.state_slot import held_states
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.streams import Stream
 from sunshower.trident import FixedBatchSpout, InMemory
@@ -115,6 +117,30 @@ def test_states_of_batches_and_of_ordinary_streams_are_compared(
         with pytest.raises(TopologyError, match=r"have one state, '(BOTH|both)' in .*name="):
             declared(same).graph()
     assert declared(SqliteState(file, name="other")).graph()
+
+
+@pytest.mark.parametrize("kind", DECLARED)
+def test_the_states_of_a_component_are_listed_once(kind: str, tmp_path: Path) -> None:
+    states = SqliteState(tmp_path / "a.db", name="a"), SqliteState(tmp_path / "b.db", name="b")
+    graph = declared(kind, kind, *states).graph()
+    for id, state in zip(("one", "two"), states, strict=True):
+        (held,) = held_states(graph.components[id])
+        name = getattr(held.slot.factory, "name", None)
+        assert (name, held.operator is None) == (state.name, kind == "bolt")
+
+
+@pytest.mark.parametrize("kind", OF_BATCHES)
+def test_a_query_of_a_state_of_batches_is_no_state_of_its_own(kind: str, tmp_path: Path) -> None:
+    topology, state = Topology("clicks"), SqliteState(tmp_path / "clicks.db")
+    source = FixedBatchSpout([Click("a", 1)], 1, type=Click)
+    users = batches(topology, "in", source, store=InMemory()).group_by("user")
+    written = OF_BATCHES[kind](users, state)
+    if kind == "aggregate":
+        users.state_query(written).peek(print)
+        users.state_query(StaticState({"a": 1})).peek(print)
+    held = [held for each in topology.graph().components.values() for held in held_states(each)]
+    assert [each.slot.factory for each in held].count(state) == 1
+    assert len(held) == (2 if kind == "aggregate" else 1)
 
 
 def test_a_state_in_memory_is_one_if_it_is_the_same_object() -> None:

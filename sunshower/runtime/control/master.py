@@ -53,7 +53,7 @@ from sunshower.runtime.control.limits import ProgressWatch
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
-from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.placement import placed, replan, with_counts
 from sunshower.runtime.control.plan_changes import (
     as_changed,
     changes,
@@ -61,7 +61,6 @@ from sunshower.runtime.control.plan_changes import (
     leaving,
     preview,
     upgraded,
-    with_counts,
 )
 from sunshower.runtime.control.savepoint import all_elsewhere
 from sunshower.runtime.control.scaling import Scaling

@@ -1,19 +1,23 @@
-"""Computes task placements for a rebalance: as even as at submit, with few moves.
+"""Computes the plan of a rebalance: other numbers of tasks, and tasks that are placed anew.
 
-The tasks and their ids stay; only the workers change. Storm:
+Tasks keep their ids; sunshower/topologies/rescaling.py says which components can have another
+number of them. Placements are as even as at submit, with few moves. Storm:
 org.apache.storm.scheduler.EvenScheduler, which assigns all executors again and moves most of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sunshower.config import Between, with_value
 from sunshower.errors import LifecycleError
 from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside, make_plan
 from sunshower.topologies.graph import can_move
+from sunshower.topologies.rescaling import why_fixed
+
+_TASKS_MAX = 4096  # of one component: a higher number is refused as a mistake
 
 
 def placed(plan: Plan, places: Sequence[int]) -> Plan:
@@ -186,3 +190,49 @@ def _stuck(plan: Plan, tasks: Sequence[Task], why: str) -> LifecycleError:
         f"and can neither stay nor move, for {why}. Write snapshot() and restore(state) for "
         f"{tasks[0].component!r}, or ask for more workers; nothing has been changed"
     )
+
+
+def with_counts(plan: Plan, counts: Mapping[str, int], last_id: int = 0) -> Plan:
+    """The plan with so many tasks of these components (ACKER: acker shards); `plan` itself if it
+    has them. New tasks share the present workers, and have ids above `last_id`.
+
+    Raises LifecycleError for a component that is not there, or cannot have so many tasks.
+    """
+    changed = {name: count for name, count in counts.items() if count != _count(plan, name)}
+    if not changed:
+        return plan
+    for name, count in changed.items():
+        if why := refusal(plan, name, count):
+            raise LifecycleError(
+                f"topology {plan.graph.id!r} cannot have {count} tasks of {name!r}: {why}; "
+                "nothing has been changed"
+            )
+    tasks, last_id = list[Task](), max(last_id, *(task.id for task in plan.tasks))
+    for name in [*plan.graph.components, ACKER]:
+        own = plan.tasks_of(name)
+        wanted = changed.get(name, len(own))
+        tasks += own[:wanted]
+        for index in range(len(own), wanted):
+            last_id += 1
+            worker = plan.workers[index % len(plan.workers)]
+            tasks.append(Task(last_id, name, index, worker))
+    return plan.with_tasks(sorted(tasks, key=lambda task: task.id))
+
+
+def _count(plan: Plan, name: str) -> int:
+    if name != ACKER and name not in plan.graph.components:
+        raise LifecycleError(
+            f"topology {plan.graph.id!r} has no component {name!r}; "
+            f"it has: {', '.join(plan.graph.components)}"
+        )
+    return len(plan.tasks_of(name))
+
+
+def refusal(plan: Plan, name: str, count: int) -> str | None:
+    """Why a component cannot have so many tasks; None: it can."""
+    if not 1 <= count <= _TASKS_MAX:
+        return f"there can be 1 to {_TASKS_MAX:,}"
+    if name == ACKER:
+        is_tracked = plan.graph.config.tracked
+        return None if is_tracked else "it was submitted with ackers=0, so nothing is tracked"
+    return why_fixed(plan.graph, name, count)

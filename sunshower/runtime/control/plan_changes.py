@@ -1,8 +1,4 @@
-"""Makes the plan of a rebalance to other numbers of tasks or acker shards; tasks keep their ids.
-
-sunshower/topologies/rescaling.py says which components can have another number of tasks. All other
-tasks continue as in any rebalance.
-"""
+"""Says what a new plan changes, and makes the plan of an upgrade, or refuses it."""
 
 from __future__ import annotations
 
@@ -12,47 +8,14 @@ from typing import Any
 
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import placed, replan, unused
+from sunshower.runtime.control.placement import placed, refusal, replan, unused
 from sunshower.runtime.plan import ACKER, Layout, Plan, Task, make_plan, numbered
 from sunshower.topologies.graph import Component, Graph, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.state_shapes import states_of
-from sunshower.topologies.rescaling import (
-    direct_senders,
-    is_of_batches,
-    kept_in_memory,
-    why_fixed,
-)
+from sunshower.topologies.rescaling import direct_senders, kept_in_memory
 
 AS_THEY_ARE: Mapping[str, int] = {}
-_TASKS_MAX = 4096  # of one component: a higher number is refused as a mistake
-
-
-def with_counts(plan: Plan, counts: Mapping[str, int], last_id: int = 0) -> Plan:
-    """The plan with so many tasks of these components (ACKER: acker shards); `plan` itself if it
-    has them. New tasks share the present workers, and have ids above `last_id`.
-
-    Raises LifecycleError for a component that is not there, or cannot have so many tasks.
-    """
-    changed = {name: count for name, count in counts.items() if count != _count(plan, name)}
-    if not changed:
-        return plan
-    for name, count in changed.items():
-        if why := refusal(plan, name, count):
-            raise LifecycleError(
-                f"topology {plan.graph.id!r} cannot have {count} tasks of {name!r}: {why}; "
-                "nothing has been changed"
-            )
-    tasks, last_id = list[Task](), max(last_id, *(task.id for task in plan.tasks))
-    for name in [*plan.graph.components, ACKER]:
-        own = plan.tasks_of(name)
-        wanted = changed.get(name, len(own))
-        tasks += own[:wanted]
-        for index in range(len(own), wanted):
-            last_id += 1
-            worker = plan.workers[index % len(plan.workers)]
-            tasks.append(Task(last_id, name, index, worker))
-    return plan.with_tasks(sorted(tasks, key=lambda task: task.id))
 
 
 def leaving(before: Plan, after: Plan) -> list[Task]:
@@ -76,28 +39,9 @@ def ends_anew(before: Plan, after: Plan) -> list[Task]:
         name for name, component in components.items()
         if name not in numbers or numbers[name].parallelism != component.parallelism
     }  # fmt: skip
-    if any(is_of_batches(components[name]) for name in changed):
-        changed |= {name for name, component in components.items() if is_of_batches(component)}
+    if any(components[name].is_of_batches for name in changed):
+        changed |= {name for name, component in components.items() if component.is_of_batches}
     return [task for task in before.tasks if task.component in changed]
-
-
-def _count(plan: Plan, name: str) -> int:
-    if name != ACKER and name not in plan.graph.components:
-        raise LifecycleError(
-            f"topology {plan.graph.id!r} has no component {name!r}; "
-            f"it has: {', '.join(plan.graph.components)}"
-        )
-    return len(plan.tasks_of(name))
-
-
-def refusal(plan: Plan, name: str, count: int) -> str | None:
-    """Why a component cannot have so many tasks; None: it can."""
-    if not 1 <= count <= _TASKS_MAX:
-        return f"there can be 1 to {_TASKS_MAX:,}"
-    if name == ACKER:
-        is_tracked = plan.graph.config.tracked
-        return None if is_tracked else "it was submitted with ackers=0, so nothing is tracked"
-    return why_fixed(plan.graph, name, count)
 
 
 # ---- upgrades ------------------------------------------------------------------------------------
@@ -333,9 +277,9 @@ def _spout_problems(old: Component, new: Component | None) -> Iterator[str]:
         yield f"the position of the spout {old.id!r} would be left without it; {_AGAIN}"
     elif new.level is not old.level:
         yield f"the spout {old.id!r} has another kind of source, which has no position; {_AGAIN}"
-    elif is_of_batches(old) != is_of_batches(new):
+    elif old.is_of_batches != new.is_of_batches:
         yield f"{old.id!r} would no longer coordinate batches; {_AGAIN}"
-    elif is_of_batches(old):
+    elif old.is_of_batches:
         for why in old.implementation.differences(new.implementation):
             yield f"{why}; {_AGAIN}"
     elif new.parallelism != old.parallelism:
@@ -377,7 +321,7 @@ def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
             )
         elif how := state.differences(has[name]):
             problem = f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}"
-            if is_of_batches(old) or {*how} & {"store", "key", "operator"}:
+            if old.is_of_batches or {*how} & {"store", "key", "operator"}:
                 yield f"{problem}; set that back; or give the state another name, and {_AGAIN}"
             else:
                 yield f"{problem}; {_AGAIN}, and migrate= converts it"

@@ -28,8 +28,7 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.loads import BUSY, Load, LoadAnalysis, Loads, Reading, loads_of
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.control.plan_changes import with_counts
+from sunshower.runtime.control.placement import placed, replan, with_counts
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import ScalingView, Snapshot
 from sunshower.runtime.plan import Layout, Plan

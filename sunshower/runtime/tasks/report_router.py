@@ -14,7 +14,6 @@ from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import UserCodeCalls, untracked
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
@@ -26,6 +25,7 @@ from sunshower.runtime.transport.peer_link import Lost, PeerLink
 from sunshower.texts import describe
 
 if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
     from sunshower.runtime.tasks.wiring import Wired
 
 

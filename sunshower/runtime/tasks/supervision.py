@@ -19,18 +19,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.config import Config
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
-from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.user_code import Raised, guard, untracked
 from sunshower.texts import clip
 from sunshower.topologies.components import Context
+
+if TYPE_CHECKING:
+    from sunshower.runtime.events.instrument import Instrument
 
 _BACKOFF_MAX_S = 5.0
 _PAUSE_FIRST_S = 0.1  # before a dependency is tried again; doubled each time, with jitter

@@ -22,7 +22,6 @@ from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
-from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.profiles import frame_of
 from sunshower.runtime.tasks.user_errors import about, shown_traceback
 from sunshower.runtime.tracking.ids import NO_IDS, U64
@@ -32,6 +31,7 @@ from sunshower.topologies.components import Context, ask_nothing, tell_nobody
 
 if TYPE_CHECKING:
     from sunshower.runtime.events.instrument import Instrument
+    from sunshower.runtime.plan import Plan, Task
     from sunshower.runtime.tasks.flight_recorder import Recorder
 
 T = TypeVar("T")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
-from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import (
     I64,
     U64,
@@ -21,6 +20,9 @@ from sunshower.runtime.tracking.ids import (
     is_newer,
     slots_of,
 )
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tracking.batch import Batch
 
 _TEXTS_BYTES = 1 << 18  # of the failures for one shard, or one spout, in one packet
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
 from sunshower.records import Schema
-from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.tracking.batch import Anchors, Batch
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.channels import Channel, RemoteChannel
@@ -21,6 +20,9 @@ from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 from sunshower.topologies.retry import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from sunshower.runtime.events.instrument import Instrument
 
 _NO_LIMIT = 1 << 20
 

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import product, repeat
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.records import Schema, key_of, keys_of_rows
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.value_types import KEYS_THEMSELVES
+
+if TYPE_CHECKING:
+    from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 
 # ---- grouping ------------------------------------------------------------------------------------
 
@@ -115,8 +117,8 @@ class Aggregate(AggregatorOperator):
         if not tables[0] and self._emits_without_rows(attempt):
             for aggregator, table in zip(self.aggregators, tables, strict=True):
                 table[GLOBAL] = aggregator.fresh(attempt)
-        if made := result_rows(self.aggregators, tables, len(self.by), self.out):
-            emit(made)
+        if results := result_rows(self.aggregators, tables, len(self.by), self.out):
+            emit(results)
 
     def _emits_without_rows(self, attempt: Attempt) -> bool:
         if self.empty is Empty.ONE:

@@ -89,7 +89,9 @@ class OperatorBolt(Bolt[Any, Any]):
         firsts = [0] if ended is None else [0, ended]
         order = [*dict.fromkeys(node for first in firsts for node in behind(nodes, first))]
         operators = [nodes[node].operator for node in order]
-        self.operators: list[Any] = [one for one in operators if not isinstance(one, Passing)]
+        self.operators: list[Any] = [
+            operator for operator in operators if not isinstance(operator, Passing)
+        ]
         # what processes the rows that a node gets, and the node that emits what it makes
         self._runs = {node: (nodes[node].operator, node) for node in order}
         ticks = [getattr(operator, "tick_s", None) for operator in self.operators]
@@ -97,10 +99,10 @@ class OperatorBolt(Bolt[Any, Any]):
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._cleanups = ExitStack()  # of what is prepared, the last first; each is called
         self._async = [
-            one for one in self.steps if isinstance(one, RowFunction) and one.concurrency
+            step for step in self.steps if isinstance(step, RowFunction) and step.concurrency
         ]
-        self.concurrency = max((one.concurrency for one in self._async), default=0)
-        self.ordered = all(one.ordered for one in self._async)
+        self.concurrency = max((step.concurrency for step in self._async), default=0)
+        self.ordered = all(step.ordered for step in self._async)
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
 
     @property

@@ -284,8 +284,8 @@ class GeneratedSteps(Operator):
         self._run = run
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        if made := self._run(rows):
-            emit(made)
+        if outputs := self._run(rows):
+            emit(outputs)
 
 
 def can_generate(operator: Operator | None) -> bool:

@@ -9,9 +9,11 @@ org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from sunshower.topologies.components import Context
+if TYPE_CHECKING:
+    from sunshower.topologies.components import Context
+
 
 Rows = Sequence[Any]  # tuples of values, in the order of the input's fields; or its records
 Emit = Callable[[Rows], None]  # to all readers of this operator's output

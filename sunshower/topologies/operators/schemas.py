@@ -286,15 +286,15 @@ def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
 
 def check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
     """Raise RecordMismatch for two fields whose types have no equal values."""
-    found = [schema.kind(name) for schema, name in (left, right)]
+    kinds = [schema.kind(name) for schema, name in (left, right)]
     families = [
         next((own for own in _FAMILIES if isinstance(kind, type) and issubclass(kind, own)), None)
-        for kind in found
+        for kind in kinds
     ]
     if None not in families and families[0] != families[1]:
         one, other = (
             f"{schema.name}.{name} is {name_of(kind)}"
-            for (schema, name), kind in zip((left, right), found, strict=True)
+            for (schema, name), kind in zip((left, right), kinds, strict=True)
         )
         raise RecordMismatch(
             f"{where}: {one}, and {other}: no value of one equals one of the other; make them the "

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
-from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.state_slot import held_states
 from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
@@ -80,16 +80,15 @@ class StateShape:
 
 def states_of(component: Component) -> dict[str, StateShape]:
     """Name → shape, of the states that a bolt declares. Their functions may change."""
-    code = component.implementation
     keys = sorted(
         read.grouping.fields for read in component.inputs if type(read.grouping) is Fields
     )
     if component.store is not None:
         return {component.store.name: _of_store(component.store, keys, "a bolt")}
     shapes: dict[str, StateShape] = {}
-    if hasattr(code, "__sunshower_batches__"):
-        return _of_batches(getattr(code, "operators", ()))
-    for step in code.operators if isinstance(code, OperatorBolt) else ():
+    if component.is_of_batches:
+        return _of_batches(component.operators)
+    for step in component.operators:
         if hasattr(step, "snapshot"):
             by = (keys, tuple(getattr(step, "by", ())))
             own = getattr(step, "declared", None) or {
@@ -113,14 +112,8 @@ def check_states(graph: Graph) -> None:
     only in case for one. Queries of a state of batches only read it."""
     owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
     for component in graph.bolts:
-        code = component.implementation
-        steps: Iterable[Any] = code.operators if isinstance(code, OperatorBolt) else ()
-        if hasattr(code, "__sunshower_batches__"):
-            steps = [step for step in getattr(code, "operators", ()) if isinstance(step, Persist)]
-        stores = [component.store, *(getattr(step, "store", None) for step in steps)]
-        slots = [store.slot for store in stores if store is not None]
-        for slot in [*slots, *(getattr(step, "slot", None) for step in steps)]:
-            factory = getattr(slot, "factory", None)
+        for held in held_states(component):
+            slot, factory = held.slot, held.slot.factory
             if (store := getattr(factory, "where", None)) is None:
                 continue  # in the memory of a task, or of a factory of the user's own
             if (file := getattr(factory, "file", None)) is not None:
@@ -138,20 +131,20 @@ def check_states(graph: Graph) -> None:
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
     """The states of a stage of batches."""
-    found: dict[str, StateShape] = {}
-    for one in operators:
-        if not isinstance(one, Persist):
+    shapes: dict[str, StateShape] = {}
+    for node in operators:
+        if not isinstance(node, Persist):
             continue
-        calls, contents = getattr(one, "calls", None), getattr(one, "contents", None)
-        by = getattr(one.slot, "by", ())
-        own = {name: vars(one)[name] for name in _OF_BATCHES if name in vars(one)}
+        calls, contents = getattr(node, "calls", None), getattr(node, "contents", None)
+        by = getattr(node.slot, "by", ())
+        own = {name: vars(node)[name] for name in _OF_BATCHES if name in vars(node)}
         if contents is not None:
             own["aggregators"] = contents.aggregators
-        operator = type(one).__name__, shape_of(own)
-        store = getattr(one, "store", None) if calls is None else calls.store
+        operator = type(node).__name__, shape_of(own)
+        store = getattr(node, "store", None) if calls is None else calls.store
         values = None if store is None else store.values
-        found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator, 1, values)
-    return found
+        shapes[node.slot.name] = StateShape(shape_of(node.slot.factory), by, operator, 1, values)
+    return shapes
 
 
 def _of_store(store: KeyedStore, key: object, operator: object) -> StateShape:
@@ -173,11 +166,11 @@ def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:
     if isinstance(value, dict):
         return tuple((shape_of(k, inside), shape_of(v, inside)) for k, v in value.items())
     if isinstance(value, list | tuple):
-        return tuple(shape_of(one, inside) for one in value)
+        return tuple(shape_of(element, inside) for element in value)
     if isinstance(value, set | frozenset):
-        return tuple(sorted(repr(shape_of(one, inside)) for one in value))
+        return tuple(sorted(repr(shape_of(element, inside)) for element in value))
     if is_dataclass(value):
-        own = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
+        own = {part.name: getattr(value, part.name) for part in fields(value) if part.compare}
     elif hasattr(value, "__dict__"):
         own = getattr(value, "declared_shape", None) or vars(value)
     else:  # such as a Path

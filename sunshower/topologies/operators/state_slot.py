@@ -15,7 +15,7 @@ one. `BatchSlot` (sunshower/trident/stages/persisting.py) writes under the numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sunshower.errors import (
     FailedBatch,
@@ -27,7 +27,6 @@ from sunshower.errors import (
 from sunshower.json_values import StoredValues, as_fields
 from sunshower.records import copied
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.key_states import numbers_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     ABOUT,
@@ -43,7 +42,11 @@ from sunshower.topologies.operators.states import (
     Update,
     count_of,
     is_own,
+    numbers_of,
 )
+
+if TYPE_CHECKING:
+    from sunshower.topologies.graph import Component
 
 Join: TypeAlias = Callable[[Sequence[FoundPart]], Mapping[Key, Any]]  # as Moving.join
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
@@ -274,14 +277,14 @@ class ValuesVersion:
         if about is None:
             return {}
         match about:
-            case {"version": int() as found, "records": dict() as records}:
+            case {"version": int() as former, "records": dict() as records}:
                 version = self.version
             case _:
                 raise StateMismatch(
                     f"{self._where}: {about!r:.100} is not what a state says of itself: somebody "
                     "else has written there; give the state another name=, and it begins empty"
                 )
-        if found == version:
+        if former == version:
             self.values.learn(about.get("renamed", {}))
             if how := self.values.changed(records):
                 raise StateMismatch(
@@ -290,9 +293,9 @@ class ValuesVersion:
                     "values; or give the state another name=, under which it begins empty"
                 )
             return {}
-        if found > version or self._migrate is None:
+        if former > version or self._migrate is None:
             raise StateMismatch(
-                f"{self._where}: the stored values are of version {found}, and this is version "
+                f"{self._where}: the stored values are of version {former}, and this is version "
                 f"{version}: give migrate=, a function (version, value) that makes new values, use "
                 "the program that wrote them, or give the state another name="
             )
@@ -303,9 +306,9 @@ class ValuesVersion:
             if type(key) is tuple and key[0] in (ROW, ENTRY):
                 _, head = unstamped(heads.get(key[1]))
                 if key[0] == ENTRY or (head is not None and "(list)" in head):
-                    changes[key] = [*plain[:-1], self._made_anew(found, plain[-1])]
+                    changes[key] = [*plain[:-1], self._made_anew(former, plain[-1])]
             elif not is_own(key) and key not in heads:
-                value_now = self._made_anew(found, plain)
+                value_now = self._made_anew(former, plain)
                 changes[key] = (
                     value_now if at is None or value_now is None else stamped(value_now, at)
                 )
@@ -508,3 +511,29 @@ class StateSlot:
             f"a later life of this task has opened the store {self.name!r}, or a write that was "
             f"given up has arrived late; this one writes nothing more: {error}"
         )
+
+
+# ---- the states of a component -------------------------------------------------------------------
+
+
+class HeldState(NamedTuple):
+    """A state of a component, and what has it."""
+
+    operator: Any  # None: the function of a bolt
+    slot: StateSlot
+    store: Any  # the KeyedStore in front of the slot; None: it is not a keyed state
+
+
+def held_states(component: Component) -> list[HeldState]:
+    """The states of a component in the order of its operators, each with the first that has it."""
+    holders: list[tuple[Any, Any]] = [(None, component.store)]
+    for node in component.operators:
+        calls = getattr(node, "calls", None)  # what KeyedInBatches runs
+        operator = node if getattr(calls, "store", None) is None else calls
+        holders.append((operator, getattr(operator, "store", None)))
+    held: dict[int, HeldState] = {}
+    for operator, store in holders:
+        slot = getattr(operator if store is None else store, "slot", None)
+        if isinstance(slot, StateSlot):
+            held.setdefault(id(slot), HeldState(operator, slot, store))
+    return [*held.values()]

@@ -207,6 +207,16 @@ def joined(parts: Sequence[FoundPart], *, has_panes: bool) -> dict[Key, Any]:
 # ---- state entries -------------------------------------------------------------------------------
 
 
+def numbers_of(stored: Any) -> list[int]:
+    """The numbers in the head of a list or a map of a key; empty for another value."""
+    match stored:
+        case {"(list)": [int(first), int(end)], **others} if not others:
+            return [first, end]
+        case {"(map)": [int(first), int(end), int(size)], **others} if not others:
+            return [first, end, size]
+    return []
+
+
 def entries_of(operators: Iterable[Any]) -> int | None:
     """The sum over the states of operators, a shared one once. None if they have none that is open,
     or one of them does not know it. Raises what reading a store raises."""

@@ -70,9 +70,9 @@ class FunctionOperator(Operator):
     def cleanup(self) -> None:
         cleanup = getattr(self.function, "cleanup", None)
         try:
-            made = cleanup() if callable(cleanup) else None
+            awaitable = cleanup() if callable(cleanup) else None
             if self.calls is not None:
-                self.calls.wait(made)
+                self.calls.wait(awaitable)
         finally:
             self._close()
 
@@ -117,13 +117,13 @@ class RowFunction(FunctionOperator, RowOperator):
     def expand_all(self, rows: Rows) -> list[Any]:
         """What it makes of several rows. Raises the first error of an async function."""
         if self.calls is None:
-            return [one for row in rows for one in self.expand(row)]
-        made: list[Any] = []
+            return [made_row for row in rows for made_row in self.expand(row)]
+        outputs: list[Any] = []
         for several, error in self.calls.run(self.expand_async, rows):
             if error is not None:
                 raise error
-            made += several
-        return made
+            outputs += several
+        return outputs
 
 
 class EachRow(RowFunction):
@@ -136,12 +136,13 @@ class EachRow(RowFunction):
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if self.calls is None:
             function = self.function
-            made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
+            # not map(), which hides a StopIteration
+            outputs = [output for row in rows for output in function(row) or ()]
         else:
-            made = self.expand_all(rows)
-        check_rows(made, self.schema, self.function)
-        if made:
-            emit(made)
+            outputs = self.expand_all(rows)
+        check_rows(outputs, self.schema, self.function)
+        if outputs:
+            emit(outputs)
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
         several: Iterable[Any] = result or ()
@@ -156,9 +157,11 @@ class Map(RowFunction):
         self.schema = self.makes = schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = [self.function(row) for row in rows] if self.calls is None else self.expand_all(rows)
-        check_rows(made, self.schema, self.function)
-        emit(made)
+        outputs = (
+            [self.function(row) for row in rows] if self.calls is None else self.expand_all(rows)
+        )
+        check_rows(outputs, self.schema, self.function)
+        emit(outputs)
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
         return (result,)

@@ -124,8 +124,8 @@ class PersistCombined(Persist):
         results = _own(results, self.slot)
         if len(self.combiner.emits) == 1:
             return new_values(keys, results, self.width, self.out)
-        made = zip(keys, results, strict=True)
-        return self.out.make([(*values_of_key(key, self.width), *row) for key, row in made])
+        rows = zip(keys, results, strict=True)
+        return self.out.make([(*values_of_key(key, self.width), *row) for key, row in rows])
 
     def _update(self, value: Any, old: Any) -> Any:
         return value if old is None else self.combiner.combine(old, value)
@@ -264,7 +264,7 @@ class Several(CombinerAggregator[Any, list[Any]]):
 
     def __init__(self, combiners: Sequence[CombinerAggregator[Any, Any]]) -> None:
         self.combiners = tuple(combiners)
-        self.fields = tuple(name for one in combiners for name in one.emits)  # type: ignore[misc]
+        self.fields = tuple(name for combiner in combiners for name in combiner.emits)  # type: ignore[misc]
 
     def init(self, record: Any) -> list[Any]:
         return [combiner.init(record) for combiner in self.combiners]

@@ -162,7 +162,7 @@ class TagUpdates(RowOperator):
         self.number, self.tags = number, False
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        emit([one for row in rows for one in self.expand(row)] if self.tags else rows)
+        emit([tagged for row in rows for tagged in self.expand(row)] if self.tags else rows)
 
     def expand(self, row: Any) -> Iterable[Any]:
         if not self.tags:

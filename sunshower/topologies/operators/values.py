@@ -112,7 +112,11 @@ def tie_of(value: Any) -> Any:
     if kind.__module__ == "numpy" and hasattr(value, "tolist") and type(value.tolist()) is not kind:
         return tie_of(value.tolist())
     if isinstance(value, dict):
-        return (len(_NUMBERS), "", sorted((tie_of(n), tie_of(one)) for n, one in value.items()))
+        return (
+            len(_NUMBERS),
+            "",
+            sorted((tie_of(n), tie_of(element)) for n, element in value.items()),
+        )
     if isinstance(value, set | frozenset):
         return (len(_NUMBERS), "", sorted(map(tie_of, value)))
     if isinstance(value, list | tuple):
@@ -155,11 +159,11 @@ def chosen(first: Any, second: Any, *, greatest: bool, where: str) -> Any:
         if all(missing):
             return min(first, second, key=tie_of)
         return second if missing[0] else first
-    one, other = place_of(first), place_of(second)
-    _check_kinds({one[0], other[0]}, where)
-    if one == other:
+    place, other_place = place_of(first), place_of(second)
+    _check_kinds({place[0], other_place[0]}, where)
+    if place == other_place:
         return min(first, second, key=tie_of)
-    return first if (one > other) is greatest else second
+    return first if (place > other_place) is greatest else second
 
 
 def ranked(

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any, Required
 from sunshower.arguments import check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.as_of_join import declared_as_of, state_beside
 from sunshower.topologies.operators.joins.joined_streams import (
     BoundedSettings,
     DeclaredJoin,
     JoinSettings,
+    declared_as_of,
     declared_join,
-    key_names,
+    state_beside,
 )
 from sunshower.topologies.operators.joins.keyed_tables import AnyTable, table_store
-from sunshower.topologies.operators.joins.stream_join import JoinInput
-from sunshower.topologies.operators.keyed.connected import Input, declared_connection
+from sunshower.topologies.operators.joins.stream_join import JoinInput, key_names
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, first_in_batches
 from sunshower.topologies.operators.keyed.process_settings import (
     EventOrder,
+    Input,
     ProcessSettings,
+    declared_connection,
     keyed_process,
     match_process,
     time_of_states,

@@ -32,9 +32,11 @@ from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, Lineage, refuse_updates
 from sunshower.topologies.operators.windows.aggregated_windows import CombinePanes
 from sunshower.topologies.operators.windows.declaring import (
+    Origin,
     check_follows,
     check_time,
     combiner_of,
+    end_field,
     let_replace,
     window_operator,
     window_schema,
@@ -369,7 +371,7 @@ def windowed(
         pairs = stream.send_groups(by, tasks).then(counted, PAIRS)
         ended = pairs.then(TakeBranch(ON_TIME), out)
         return DeclaredWindow(pairs, ended, WrittenState(pairs, slot, by))
-    are_ends = window.field is not None and end_field(stream, window.field)
+    are_ends = window.field is not None and end_field(origins_of(stream), window.field)
     operator = window_operator(
         window, given, stream.schema, by, out, None, name, where, are_ends=are_ends
     )
@@ -423,21 +425,15 @@ def follow_times(stream: AnyBatches, time: TimeField | None, where: str) -> list
     return [*senders]
 
 
-def end_field(stream: AnyBatches, name: str) -> bool:
-    """Whether a field of a stream has the ends of windows upstream: it has the name of their field,
-    and no other row upstream has a field of that name."""
-    is_end = False
+def origins_of(stream: AnyBatches) -> Iterator[Origin]:
+    """The spouts and the nearest windows of time upstream, also those of a table."""
     all_read = attrgetter("origins")  # a joined row has fields of a table, too
     for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows), all_read):
         operator = rows.operator
         if isinstance(operator, Windows):
-            end = operator.out.fields[len(operator.by)]
-            is_end |= name == end
-            if name in operator.out.fields and name != end:
-                return False
-        elif rows is rows.stage.spout_rows and name in rows.schema.fields:
-            return False
-    return is_end
+            yield operator.out.fields, len(operator.by)
+        elif rows is rows.stage.spout_rows:
+            yield rows.schema.fields, None
 
 
 def _read_by(rows: StageRows[BatchStage]) -> Iterator[StageRows[BatchStage]]:

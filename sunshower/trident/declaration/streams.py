@@ -23,8 +23,11 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
-from sunshower.topologies.operators.joins.as_of_join import AsOfSettings
-from sunshower.topologies.operators.joins.joined_streams import BoundedSettings, JoinSettings
+from sunshower.topologies.operators.joins.joined_streams import (
+    AsOfSettings,
+    BoundedSettings,
+    JoinSettings,
+)
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.patterns import Match, PatternStep, Skip
 from sunshower.topologies.operators.keyed.process_settings import (
@@ -809,9 +812,9 @@ class TimedBatches(BatchStream[R_co], Generic[R_co, L_co]):
     def __init__(self, pairs: StageRows[BatchStage], late: Schema | None = None) -> None:
         """`pairs`: (branch, row); `late`: the schema of the late rows, if it is another one."""
         assert isinstance(pairs.operator, KeyedInBatches)
-        made = pairs.operator.makes
-        super().__init__(pairs.then(steps.TakeBranch(ON_TIME), made))
-        self._pairs, self._late_schema = pairs, late or made
+        schema = pairs.operator.makes
+        super().__init__(pairs.then(steps.TakeBranch(ON_TIME), schema))
+        self._pairs, self._late_schema = pairs, late or schema
 
     @property
     def late(self) -> BatchStream[L_co]:

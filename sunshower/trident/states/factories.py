@@ -32,7 +32,7 @@ from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
-from sunshower.topologies.operators.keyed.key_states import as_seen, content_of, numbers_of
+from sunshower.topologies.operators.keyed.key_states import as_seen, content_of
 from sunshower.topologies.operators.keyed.keyed_store import as_read
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import unstamped
@@ -50,6 +50,7 @@ from sunshower.topologies.operators.states import (
     Update,
     group_of,
     is_own,
+    numbers_of,
 )
 from sunshower.trident.states.stored_map import (
     Journal,

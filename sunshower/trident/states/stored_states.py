@@ -43,12 +43,11 @@ from sunshower.topologies.operators.keyed.key_states import (
     KeyMap,
     KeyRows,
     content_of,
-    numbers_of,
 )
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, is_distinct
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, as_read
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.state_slot import StateSlot, unstamped
+from sunshower.topologies.operators.state_slot import StateSlot, held_states, unstamped
 from sunshower.topologies.operators.states import (
     ABOUT,
     ENTRY,
@@ -59,6 +58,7 @@ from sunshower.topologies.operators.states import (
     Spread,
     StateKind,
     check_key,
+    numbers_of,
 )
 from sunshower.topologies.operators.totals import (
     CombinedTotals,
@@ -69,8 +69,7 @@ from sunshower.topologies.operators.totals import (
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 from sunshower.trident.stages.batch_windows import KEY as WINDOWS_KEY
 from sunshower.trident.stages.batch_windows import CountedWindows, Windows
-from sunshower.trident.stages.keyed_operators import KeyedInBatches
-from sunshower.trident.stages.persisting import BatchSlot, PersistPartition, QueryState
+from sunshower.trident.stages.persisting import BatchSlot, PersistPartition
 from sunshower.trident.states.factories import (
     Assignment,
     Changes,
@@ -278,7 +277,7 @@ class StoredState:
 def states_of_program(graph: Graph) -> list[StoredState]:
     """The stored states of a program in the order of its components, and then other states in its
     stores. Raises StoreUnreachable."""
-    states = [state for component in graph.components.values() for state in _states(component)]
+    states = [state for component in graph.components.values() for state in _stored(component)]
     stores = {state.factory.where: state.factory for state in states}
     known = {(state.factory.where, state.name) for state in states}
     for where, factory in stores.items():
@@ -287,27 +286,11 @@ def states_of_program(graph: Graph) -> list[StoredState]:
     return states
 
 
-def _states(component: Component) -> Iterator[StoredState]:
-    seen: set[int] = set()
-    candidates: list[tuple[Any, Any, Any]] = []
-    if component.store is not None:
-        candidates.append((None, component.store.slot, component.store))
-    for node in getattr(component.implementation, "operators", ()):
-        operator: Any = node.calls if isinstance(node, KeyedInBatches) else node
-        slot, store = getattr(operator, "slot", None), getattr(operator, "store", None)
-        candidates.append((operator, store.slot if slot is None and store else slot, store))
-    for operator, slot, store in candidates:
-        factory = getattr(slot, "factory", None)
-        if (
-            isinstance(factory, KeptState)
-            and id(slot) not in seen
-            and not isinstance(operator, QueryState)
-        ):
-            seen.add(id(slot))
-            name = factory.name or slot.name
-            yield StoredState(
-                name, factory, component.id, component.parallelism, operator, slot, store
-            )
+def _stored(component: Component) -> Iterator[StoredState]:
+    for operator, slot, store in held_states(component):
+        if isinstance(factory := slot.factory, KeptState):
+            name, tasks = factory.name or slot.name, component.parallelism
+            yield StoredState(name, factory, component.id, tasks, operator, slot, store)
 
 
 class _PartReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.plan_changes import refusal
+from sunshower.runtime.control.placement import refusal
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
 from tests.seeds import seeds

@@ -15,8 +15,7 @@ from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.loads import BUSY, Load
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.placement import placed, replan, with_present_numbers
-from sunshower.runtime.control.plan_changes import with_counts
+from sunshower.runtime.control.placement import placed, replan, with_counts, with_present_numbers
 from sunshower.runtime.control.scaling import (
     WORKERS,
     Change,

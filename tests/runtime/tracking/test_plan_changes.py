@@ -21,8 +21,8 @@ from sunshower import (
     Tuple,
 )
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.control.plan_changes import ends_anew, leaving, with_counts
+from sunshower.runtime.control.placement import placed, replan, with_counts
+from sunshower.runtime.control.plan_changes import ends_anew, leaving
 from sunshower.runtime.plan import ACKER, Plan, make_plan
 from sunshower.state import MemoryState
 

@@ -33,14 +33,13 @@ from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.placement import placed, replan, with_counts
 from sunshower.runtime.control.plan_changes import (
     as_changed,
     changes,
     ends_anew,
     preview,
     upgraded,
-    with_counts,
     with_given,
 )
 from sunshower.runtime.control.savepoint import Savepoint

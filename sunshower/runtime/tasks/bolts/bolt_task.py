@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from sunshower.errors import SunshowerError, TopologyFailed, user_errors, user_e
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.health import Standing, TaskError, WaitKind
 from sunshower.runtime.events.injected_faults import NO_FAULTS, TaskFaults
-from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import (
     Counts,
     EventTime,
@@ -41,6 +40,9 @@ from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, LateRecords, sum_of
+
+if TYPE_CHECKING:
+    from sunshower.runtime.events.instrument import Instrument
 
 Note = Callable[[U64], None]
 

@@ -1,4 +1,4 @@
-"""The as-of join: records of a stream with the version of a table that was valid at their time.
+"""Joins records with the version of a table at their time; separate because joins are long.
 
     a change     ──▶ kept as a version, until a later one was valid before the watermark
     a record     ──▶ kept, until the watermarks of both sides have passed its time
@@ -11,14 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import is_dataclass, replace
 from math import inf, nextafter
-from typing import Any, Literal, cast
+from typing import Any
 
-from sunshower.arguments import Values, check_names
-from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.joins.joined_streams import DeclaredJoin, begin_join, join_side
 from sunshower.topologies.operators.joins.stream_join import (
     LEFT,
     RIGHT,
@@ -31,52 +27,17 @@ from sunshower.topologies.operators.joins.stream_join import (
     key_at,
 )
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.operators.stages import AnyStream, RecordStage, StageRows, TotalsSettings
-from sunshower.topologies.operators.states import TIME, Spread
-from sunshower.topologies.operators.updates import refuse_updates
+from sunshower.topologies.operators.states import TIME
 from sunshower.topologies.operators.windows.event_times import (
-    Ahead,
     Time,
-    Unit,
     as_float,
-    declared_time,
     exact,
     excess,
     is_before,
     length_of,
     minus,
-    zone_named,
 )
 from sunshower.topologies.operators.windows.window_operator import DueTimes
-from sunshower.topologies.outputs import Columns
-
-_LENGTH = Values(float, "a number", least=0)
-_INSTEAD = "Their rows have no event time; join before the aggregate, or without as_of="
-
-
-class AsOfSettings(TotalsSettings, total=False):
-    """The settings of `join` with a table as of a time.
-
-    - `as_of`: the field with the event time of records; that of the changes is `field` of the table
-    - `how`: "inner"; "left" emits records without a valid version, too, with None for its fields
-    - `valid_for`: a version is valid for so long, in the unit of the fields; seconds of a datetime
-    - `late`: how much later than a record with a higher time a record or a change may come, 0
-    - `zone`, `other_zone`, `ahead`, `unit`: as of a join of two streams
-    - `state`: where records wait, and versions are; that of the table
-    - `parallelism`: the number of tasks; that of the table
-    - `name`: of the bolt and of the state; that of the table with "-as-of"
-    - `resources`: what each task requests of its node
-    """
-
-    as_of: str
-    how: Literal["inner", "left"]
-    valid_for: float
-    late: float
-    zone: str | None
-    other_zone: str | None
-    ahead: Ahead
-    unit: Unit
 
 
 class AsOfJoin(StreamJoin):
@@ -229,80 +190,3 @@ class AsOfJoin(StreamJoin):
                 return None if is_old else version
             last = first
         return None
-
-
-# ---- declaration ---------------------------------------------------------------------------------
-
-
-def joined_as_of(
-    stream: AnyStream,
-    table: Any,
-    on: str | Sequence[str] | None,
-    fields: Columns | None,
-    settings: AsOfSettings,
-    where: str,
-) -> StageRows[RecordStage]:
-    """Declare the join of a stream with the versions of a KeyedTable. Raises TopologyError."""
-    given: Any = {"parallelism": 1, **table.settings, **settings}
-    return begin_join(declared_as_of(stream, table, on, fields, settings, where), given, where)
-
-
-def state_beside(state: Any, suffix: str = "as-of") -> Any:
-    """A state in the store of another one, such as that of a join beside its table. If that has a
-    name, this one has another name."""
-    name = getattr(state, "name", None)
-    if name is None or not is_dataclass(state):
-        return state
-    return replace(cast("Any", state), name=f"{name}-{suffix}")
-
-
-def declared_as_of(
-    stream: Any,
-    table: Any,
-    on: str | Sequence[str] | None,
-    fields: Columns | None,
-    settings: AsOfSettings,
-    where: str,
-) -> DeclaredJoin:
-    """The join with the versions of a table, of ordinary streams or of batches. Raises
-    TopologyError."""
-    check_names(settings, ("fields", *AsOfSettings.__annotations__), where, TopologyError)
-    if table.field is None:
-        raise TopologyError(
-            f"{where}: as_of= needs the time of each change of the table: give it to the table, as "
-            'in table(field="changed")'
-        )
-    changes, how = table.changes, settings.get("how", "inner")
-    late, valid_for = settings.get("late", 0.0), settings.get("valid_for")
-    _LENGTH.check(f"{where}: late", late, TopologyError)
-    if valid_for is not None:
-        _LENGTH.check(f"{where}: valid_for", valid_for, TopologyError)
-    time = declared_time(settings["as_of"], settings, where)
-    zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
-    times = time, time._replace(name=table.field, zone=zone)
-    stream.schema.check_field(time.name, where)
-    for side in (stream, changes):
-        refuse_updates(side.lineage, where, "A join as of a time", _INSTEAD)
-    left = stream.schema, table.by if on is None else on
-    both: Any = {"how": how, "kinds": ("inner", "left"), "fields": fields, "where": where}
-    ours, theirs, out = joined_schema(left, (changes.schema, table.by), **both)
-    name = settings.get("name") or f"{table.name}-as-of"
-    state = settings.get("state", state_beside(table.settings.get("state")))
-    rest = rest_of(changes.schema, theirs)
-    classes = {*stream.schema.classes, *changes.schema.classes, *out.classes}
-    operator = AsOfJoin(
-        KeyedStore(state, name, where, classes, spread=Spread.BY_GROUP),
-        ours,
-        out,
-        how,
-        late=late,
-        valid_for=valid_for,
-        widths=(len(rest_of(stream.schema, ours)), len(rest)),
-        content=[index for index, field in enumerate(rest) if field != table.field],
-    )
-    return DeclaredJoin(
-        name,
-        operator,
-        join_side(stream, ours, LEFT, times[LEFT]),
-        join_side(changes, theirs, RIGHT, times[RIGHT]),
-    )

@@ -17,9 +17,7 @@ from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
-from sunshower.topologies.operators.joins.as_of_join import joined_as_of
-from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
-from sunshower.topologies.operators.joins.stream_join import JoinInput
+from sunshower.topologies.operators.joins.stream_join import INPUT, JoinInput, key_names
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -245,6 +243,14 @@ class KeyedTable(AnyTable):
         rows.stage.is_awaited = settings.get("wait", True)
         rows.stage.is_in_memory = not store.is_stored
 
+    def check_stream(self, stream: AnyStream, where: str) -> None:
+        """Raise TopologyError for a stream of another topology."""
+        if stream.topology is not self.changes.topology:
+            raise TopologyError(
+                f"{where}: the table is one of topology {self.changes.topology.id!r}; join streams "
+                "and tables of one topology"
+            )
+
     def join(
         self,
         stream: AnyStream,
@@ -254,13 +260,6 @@ class KeyedTable(AnyTable):
         where: str,
     ) -> StageRows[RecordStage]:
         """The records of a stream, joined with the table. Raises TopologyError."""
-        if stream.topology is not self.changes.topology:
-            raise TopologyError(
-                f"{where}: the table is one of topology {self.changes.topology.id!r}; join streams "
-                "and tables of one topology"
-            )
-        if "as_of" in settings:
-            return joined_as_of(stream, self, on, fields, settings, where)  # type: ignore[arg-type]
         number, ours, out = self.add_join(stream.schema, on, fields, settings, where)
         bolt = self._pairs.stage.id
         divide, key = JoinInput(stream.schema, ours, number, None), key_names(ours)

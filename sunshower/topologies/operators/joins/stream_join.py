@@ -63,6 +63,12 @@ from sunshower.value_types import LEAVES
 # they are compared exactly.
 
 LEFT, RIGHT = 0, 1
+INPUT = ("input", "time", "values")
+
+
+def key_names(on: Sequence[str]) -> list[str]:
+    """The fields of the key in rows for a join, whose further fields are INPUT."""
+    return [f"key-{place}" for place in range(len(on))]
 
 
 class PartnerTimes:

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from sunshower.errors import StateMismatch
 from sunshower.records import key_of
-from sunshower.topologies.operators.states import ENTRY, ROW, Key
+from sunshower.topologies.operators.states import ENTRY, ROW, Key, numbers_of
 from sunshower.topologies.operators.windows.event_times import Time, TimeReader
 
 K = TypeVar("K")
@@ -226,16 +226,6 @@ class KeyRows:
                 )
             return [0] * width, value
         return [0] * width, None
-
-
-def numbers_of(stored: Any) -> list[int]:
-    """The numbers in the head of a list or a map; empty for another value."""
-    match stored:
-        case {"(list)": [int(first), int(end)], **others} if not others:
-            return [first, end]
-        case {"(map)": [int(first), int(end), int(size)], **others} if not others:
-            return [first, end, size]
-    return []
 
 
 def rows_of(

@@ -28,7 +28,7 @@ from sunshower.json_values import Renamed, StoredValues, are_flat, as_fields, by
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
-from sunshower.topologies.operators.keyed.key_states import content_of, numbers_of, rows_of
+from sunshower.topologies.operators.keyed.key_states import content_of, rows_of
 from sunshower.topologies.operators.keyed.long_values import (
     Call,
     LongValue,
@@ -54,6 +54,7 @@ from sunshower.topologies.operators.states import (
     check_key,
     is_own,
     joined,
+    numbers_of,
 )
 
 CACHE_BYTES = 64 << 20  # of each task
@@ -637,10 +638,10 @@ class KeyValueState(MutableMapping[K, V]):
         if known not in self._held:
             self._check_thread()
             self._held[known] = self._store.get(known)
-        if (value := self._held[known]) is None:
+        value: V | None = self._held[known]
+        if value is None:
             raise KeyError(key)
-        found: V = value
-        return found
+        return value
 
     def __setitem__(self, key: K, value: V | None) -> None:
         self._check_thread()

@@ -356,14 +356,16 @@ class _Seen:
         for base in kind.__mro__:
             if base.__module__ in _MODULES:
                 continue
-            known = [one.name for one in fields(base)] if is_dataclass(base) else []
+            known = [declared.name for declared in fields(base)] if is_dataclass(base) else []
             self.fields.update(known)
             for name, member in vars(base).items():
                 is_default = isinstance(member, Enum) or (name in known and self.is_pure(member))
                 if not (is_default or self._is_pure_member(name, member)):
                     return False
-        factories = [one.default_factory for one in fields(kind)] if is_dataclass(kind) else ()
-        return all(one is MISSING or self.is_pure(one) for one in factories)
+        factories = (
+            [declared.default_factory for declared in fields(kind)] if is_dataclass(kind) else ()
+        )
+        return all(factory is MISSING or self.is_pure(factory) for factory in factories)
 
     def _is_pure_member(self, name: str, member: Any) -> bool:
         """A method is pure. An attribute is not, because it may change; what Python itself adds is

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import cycle
 from types import NoneType
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from sunshower.arguments import check_names
 from sunshower.errors import RecordMismatch, TopologyError
@@ -86,7 +86,7 @@ def windows_of(
         )
     given, out = window_schema(window, aggregators, stream.schema, by, fields, where)
     check_one_task(by, settings.get("parallelism", 1), where)
-    are_ends = window.field is not None and end_field(stream, window.field)
+    are_ends = window.field is not None and end_field(origins_of(stream), window.field)
     operator = window_operator(
         window, given, stream.schema, by, out, settings.get("state"), name, where, are_ends=are_ends
     )
@@ -342,31 +342,41 @@ def check_follows(
         )
 
 
-def end_field(stream: AnyStream, name: str) -> bool:
-    """Whether a field of a stream has the ends of windows upstream: it has the name of their field,
-    and no other record upstream has a field of that name."""
+# The fields of records, and the number of the one with the end of their window, if they have one.
+Origin: TypeAlias = tuple[Sequence[str], int | None]
+
+
+def end_field(origins: Iterable[Origin], name: str) -> bool:
+    """Whether a field has the ends of windows upstream: it has the name of their field, and no
+    other record upstream has a field of that name. `origins`: the spouts and windows upstream."""
+    is_end = False
+    for fields, end in origins:
+        if name in fields:
+            if end is None or fields[end] != name:
+                return False
+            is_end = True
+    return is_end
+
+
+def origins_of(stream: AnyStream) -> Iterator[Origin]:
+    """The spouts and the nearest windows of time upstream, also those of a table."""
     components, seen = stream.topology.component, set[str]()
-    waiting, is_end = [(stream.component, stream.id)], False
+    waiting = [(stream.component, stream.id)]
     while waiting:
         id, stream_id = waiting.pop()
         source = components(id)
         stage = source.implementation
         if source.level.is_spout:
-            if name in source.streams[stream_id].schema.fields:
-                return False
+            yield source.streams[stream_id].schema.fields, None
         elif id not in seen:
             seen.add(id)
             window = stage.window if isinstance(stage, RecordStage) else None
             operator = None if window is None else window.operator
             if isinstance(operator, PaneWindows | SessionWindows):
-                if name == operator.out.fields[operator.width]:
-                    is_end = True
-                elif name in operator.out.fields:
-                    return False
+                yield operator.out.fields, operator.width
             else:
                 reads = source.inputs[: None if operator is None else operator.passes]
                 waiting += [(read.source, read.stream) for read in reads]
-    return is_end
 
 
 def check_time(
