@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +35,11 @@ Sunshower = Callable[..., int]
 # session of Spark and its first job take 22 s of processor time with it, and 12 s without.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# `tmp_path` is in memory if there is room: a commit to SQLite waits up to 0.5 s for a busy disk.
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 2 << 30
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 # No deadline: an example that is slow on a busy machine is no failure of the property.
 settings.register_profile(
     "all",
@@ -39,7 +48,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-settings.register_profile("short", settings.get_profile("all"), max_examples=20)
+# `make test` has the same few examples each time; `make test-all` looks for others.
+settings.register_profile(
+    "short", settings.get_profile("all"), max_examples=20, derandomize=True, database=None
+)
+# What a file with tests on a real Ray, Spark or server contains: a marker or a fixture.
+OUTSIDE = re.compile(
+    r"ray_cluster|mark\.(ray|spark|servers)|(?<=: )Command\b|\b(gateway|place|releases): "
+    r"|\b(kafka|zookeeper|redis|postgres)\w*: "
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,6 +108,20 @@ def ray_cluster() -> Iterator[RayCluster]:
         yield cluster
 
 
+@cache
+def uses_outside(file: Path) -> bool:
+    """Whether tests of this file may need a real Ray, Spark or server."""
+    return OUTSIDE.search(file.read_text(encoding="utf-8")) is not None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests on Ray, Spark and servers are wanted, import no file without any: to
+    collect all tests takes a process a minute."""
+    is_outside = config.option.markexpr.startswith("(ray or spark or servers)")
+    is_test = collection_path.match("test_*.py")
+    return True if is_outside and is_test and not uses_outside(collection_path) else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test that uses `ray_cluster`, so that `-m 'not ray'` leaves all of them out.
 
@@ -123,6 +154,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return kinds.get(kind(item), 0), found if isinstance(found, str) else ""
 
     items.sort(key=order)
+    for item in items:
+        assert kind(item) not in ("spark", "ray", "servers") or uses_outside(item.path), (
+            f"{item.nodeid}: add a word of its file to OUTSIDE in tests/conftest.py"
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

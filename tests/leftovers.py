@@ -19,7 +19,7 @@ def marked() -> dict[str, str]:
     return {**os.environ, _MARK: uuid.uuid4().hex}
 
 
-def check_program(module: str, *arguments: object, grace_s: float = 60.0) -> None:
+def check_program(module: str, *arguments: object, grace_s: float = 120.0) -> None:
     """Check that a module of tests, which starts its own Ray, succeeds and leaves no process."""
     environment = {**marked(), "PYTHONPATH": str(_ROOT)}  # Ray's workers inherit it
     done = subprocess.run(
@@ -34,7 +34,7 @@ def check_program(module: str, *arguments: object, grace_s: float = 60.0) -> Non
     assert not left_behind(environment, grace_s)
 
 
-def left_behind(environment: dict[str, str], grace_s: float = 60.0) -> list[str]:
+def left_behind(environment: dict[str, str], grace_s: float = 120.0) -> list[str]:
     """The commands of the processes with this mark that have not ended within `grace_s`."""
     end_s = time.monotonic() + grace_s
     for pid in _living(environment[_MARK]):

@@ -33,14 +33,15 @@ def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
 def seed_ranges(count: int, few: int, size: int) -> pytest.MarkDecorator:
     """The parameter `seeds`: ranges of `size` seeds, for programs that are short.
 
-    `make test` runs the first `few` seeds; the others, up to `count`, are as in `seeds`.
+    `make test` runs the first two ranges, and `make test-all` the first `few` seeds; the others, up
+    to `count`, are as in `seeds`.
     """
     return pytest.mark.parametrize(
         "seeds",
         [
             pytest.param(
                 range(first, min(first + size, count)),
-                marks=[pytest.mark.long] if first >= few else [],
+                marks=[pytest.mark.long] if first >= min(few, 2 * size) else [],
                 id=str(first),
             )
             for first in range(0, count, size)

@@ -37,7 +37,7 @@ def test_status_worker_restart_and_kill_work_after_a_text_that_cannot_be_encoded
     try:
         run.activate()
         with pytest.raises(TopologyFailed, match=r"cannot parse \\ud800"):
-            run.wait(60)
+            run.wait(150)
         for _ in range(2):
             overview = run.overview()
             assert overview.snapshot.state == State.FAILED

@@ -11,33 +11,34 @@ import pytest
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="threads have no niceness of their own here"
 )
-# Prints the niceness of each thread after n calls of `step_back`; one thread starts after them.
+# Prints the niceness of each thread: before `step_back`, after one call, and after three. After
+# each of them another thread starts.
 PROGRAM = """
-import os, sys, threading
+import os, threading
 from sunshower.actors.worker import step_back
 
 end = threading.Event()
-threads = [threading.Thread(target=end.wait) for _ in range(2)]
-threads[0].start()
-for _ in range(int(sys.argv[1])):
-    step_back()
-threads[1].start()
-print(*(os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir("/proc/self/task")))
+
+def show(*calls):
+    for call in calls:
+        call()
+    threading.Thread(target=end.wait).start()
+    threads = map(int, os.listdir("/proc/self/task"))
+    print(*(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads))
+
+show()
+show(step_back)
+show(step_back, step_back)
 end.set()
 """
 
 
-def niceness(times: int) -> list[int]:
-    command = [sys.executable, "-c", PROGRAM, f"{times}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [int(word) for word in done.stdout.split()]
-
-
-def test_all_threads_step_back_and_also_those_that_start_later() -> None:
-    before = niceness(0)[0]
-    assert len(after := niceness(1)) >= 3
-    assert set(after) == {min(before + 10, 19)}
-
-
-def test_niceness_has_a_maximum() -> None:
-    assert set(niceness(3)) == {19}
+def test_all_threads_step_back_also_those_that_start_later_and_niceness_has_a_maximum() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    before, once, thrice = ([*map(int, line.split())] for line in done.stdout.splitlines())
+    assert len(once) >= 3
+    assert set(once) == {min(before[0] + 10, 19)}
+    assert set(thrice) == {19}

@@ -7,6 +7,7 @@ from typing import Any
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.config import Internals
+from tests.guarantee.deaths import RECOVERY_S
 
 TOTAL = 5_000
 TIMES = 3  # each kind of call is refused so often in each process
@@ -59,7 +60,7 @@ def test_starting_worker_and_emitting_spout_wait_for_the_store(
     topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", Keep())
     run = ray_cluster.submit(topology.graph())
     try:
-        assert run.wait(60.0)
+        assert run.wait(RECOVERY_S)
         snapshot = run.snapshot()
         assert snapshot.component("numbers").acked == TOTAL
         assert snapshot.restarts == 0

@@ -76,7 +76,7 @@ def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -
     until(partial(is_waiting, recorder, thread))
     reports = queue.Queue[Slow]()
     worker.start(lambda: recorder, thread, 60.0, reports.put, slow_s=0.05)
-    first, second = reports.get(timeout=30), reports.get(timeout=30)
+    first, second = reports.get(timeout=120), reports.get(timeout=120)
     ends.set()
     thread.join()
     assert (first.task, second.task) == (1, 1)

@@ -81,6 +81,7 @@ def test_a_sample_has_this_process_and_its_descendants() -> None:
         while len(descendants(child.pid)) < 2:
             pass
         assert descendants(os.getpid())[0] == os.getpid()
+        before = sample({})  # other tests may have servers in Java
         held = sample({1: "master", child.pid: "worker-3"})
         child.communicate("\n")
     assert held["this program"].processes == 1
@@ -88,7 +89,7 @@ def test_a_sample_has_this_process_and_its_descendants() -> None:
     assert held[ALL].processes >= 3
     assert held["actors"].processes == 2
     assert held["worker-3"].processes == 1
-    assert held["Java processes"].processes == 0
+    assert held["Java processes"].processes == before["Java processes"].processes
 
 
 @pytest.mark.parametrize(

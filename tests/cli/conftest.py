@@ -91,7 +91,7 @@ def start() -> Iterator[Start]:
 
     yield run
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert [left_behind(environment) for environment in environments] == [[] for _ in processes]
 
 

@@ -58,7 +58,7 @@ def test_a_zookeeper_comes_up_keeps_its_data_and_goes_down(
         assert unit["answers"]
         assert Path(unit["logs"][0]).is_relative_to(tmp_path / "data")
         client = KazooClient(unit["address"], timeout=20)
-        client.start(timeout=60)
+        client.start(timeout=120)
         if value:
             assert client.get("/mine")[0] == value
         else:

@@ -115,7 +115,7 @@ def watch_in_a_terminal(name: str, until: str) -> None:
         assert process.poll() is None, shown
         shown += os.read(ours, 65_536)
     os.write(ours, b"q")
-    assert process.wait(60.0) == 0
+    assert process.wait(120) == 0
     assert termios.tcgetattr(theirs) == before
     os.close(theirs)
     with suppress(OSError):  # raised at the end: nobody has the terminal open any more

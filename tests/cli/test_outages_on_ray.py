@@ -24,6 +24,7 @@ from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import Layout
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -53,7 +54,7 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
     yield
     for name in ray_cluster.runs():
         ray_cluster.find(name).stop()
-    assert ray.util.list_named_actors(all_namespaces=True) == []
+    until(lambda: not ray.util.list_named_actors(all_namespaces=True))
 
 
 def test_an_outage_costs_no_attempt_and_is_reported_in_two_lines(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -23,7 +24,7 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
     import ray
 
     yield
-    assert ray.util.list_named_actors(all_namespaces=True) == []
+    until(lambda: not ray.util.list_named_actors(all_namespaces=True))
 
 
 def test_a_topology_runs_to_its_end_and_its_lines_are_printed(

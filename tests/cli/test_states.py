@@ -130,6 +130,7 @@ def test_an_import_that_is_interrupted_and_whose_file_is_gone_is_completed(
     assert "importing seed.jsonl" in printed_by("state", "list", program).out
     for command in (("get", program, "seen", "u1"), ("import", program, "seen", other)):
         assert "import another one with --instead" in printed_by("state", *command, status=1).err
+    monkeypatch.setattr("sunshower.cli.health._FIRST_REACH_S", 1.0)
     printed_by("run", program, "--inline", status=1)
     printed_by("state", "import", program, "seen", other, "--instead")
     copy = tmp_path / "copy.jsonl"

@@ -31,7 +31,7 @@ from sunshower.topologies.components import Context
 from tests.connectors import http_program
 from tests.kafka.stage import Run, Seen, running
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -84,6 +84,7 @@ class Client:
     def process(self, pending: Future[httpx2.Response]) -> Order:
         """Ack the only record that is held; its request is answered with 200."""
         ((tuple, out),) = self.until_held(1)
+        self.held().inputs.clear()
         out.ack(tuple)
         assert self.answer(pending).status_code == 200
         return tuple.record
@@ -191,9 +192,8 @@ def test_records_beyond_the_pending_limit_get_503(client: Client) -> None:
 
 
 @pytest.mark.parametrize("client", [{"body_bytes_max": 100}], indirect=True)
-@pytest.mark.parametrize(
-    ("body", "status", "expected"),
-    [
+def test_a_body_that_is_no_record_is_refused(client: Client) -> None:
+    cases: list[tuple[Any, int, str]] = [
         (b"{", 400, "truncated"),
         (b"\xff", 400, "malformed"),
         ({"id": 1}, 400, "Order without item"),
@@ -205,14 +205,11 @@ def test_records_beyond_the_pending_limit_get_503(client: Client) -> None:
         (b'{"id": NaN, "item": "tea"}', 400, "malformed"),
         (b'{"id": 1e400, "item": "tea"}', 400, "Order.id"),
         ({"id": 1, "item": "x" * 100}, 413, "above 100 bytes"),
-    ],
-)
-def test_a_body_that_is_no_record_is_refused(
-    client: Client, body: Any, status: int, expected: str
-) -> None:
-    answer = client.post(body)
-    assert answer.status_code == status
-    assert expected in answer.json()["error"]
+    ]
+    for body, status, expected in cases:
+        answer = client.post(body)
+        assert answer.status_code == status, body
+        assert expected in answer.json()["error"]
 
 
 def test_other_methods_paths_and_content_types_are_refused(client: Client) -> None:
@@ -230,9 +227,8 @@ def packed(data: bytes, wbits: int) -> bytes:
 TEA = b'{"id": 1, "item": "tea"}'
 
 
-@pytest.mark.parametrize(
-    ("encoding", "body"),
-    [
+def test_a_compressed_body_is_read(client: Client) -> None:
+    for encoding, body in (
         ("gzip", gzip.compress(TEA)),
         ("X-GZIP", gzip.compress(TEA)),
         ("gzip", gzip.compress(TEA[:9]) + gzip.compress(b"") + gzip.compress(TEA[9:])),
@@ -240,18 +236,14 @@ TEA = b'{"id": 1, "item": "tea"}'
         ("deflate", packed(TEA, -15)),
         ("identity", TEA),
         ("gzip", gzip.compress(TEA + b" " * 900_000)),
-    ],
-    ids=range(7),
-)
-def test_a_compressed_body_is_read(client: Client, encoding: str, body: bytes) -> None:
-    pending = client.begin(body, headers={"content-encoding": encoding})
-    assert client.process(pending) == Order(1, "tea")
+    ):
+        pending = client.begin(body, headers={"content-encoding": encoding})
+        assert client.process(pending) == Order(1, "tea")
 
 
 @pytest.mark.parametrize("client", [{"body_bytes_max": 50_000}], indirect=True)
-@pytest.mark.parametrize(
-    ("encoding", "body", "status", "expected"),
-    [
+def test_a_body_that_cannot_be_decompressed_is_refused(client: Client) -> None:
+    for encoding, body, status, expected in (
         ("gzip", gzip.compress(b" " * 10_000_000), 413, "above 50,000 bytes"),
         ("deflate", packed(b" " * 10_000_000, 15), 413, "above 50,000 bytes"),
         ("deflate", packed(b" " * 10_000_000, -15), 413, "above 50,000 bytes"),
@@ -266,25 +258,18 @@ def test_a_compressed_body_is_read(client: Client, encoding: str, body: bytes) -
         ("gzip", gzip.compress(b"[") * 2_000, 400, "Order"),
         ("br", TEA, 415, "the content-encoding is br: send gzip, deflate or identity"),
         ("gzip, gzip", gzip.compress(gzip.compress(TEA)), 415, "send gzip, deflate or identity"),
-    ],
-    ids=range(14),
-)
-def test_a_body_that_cannot_be_decompressed_is_refused(
-    client: Client, encoding: str, body: bytes, status: int, expected: str
-) -> None:
-    answer = client.post(body, headers={"content-encoding": encoding})
-    assert answer.status_code == status
-    assert expected in answer.json()["error"]
-    wanted = "gzip, deflate" if status == 415 else None
-    assert answer.headers.get("accept-encoding") == wanted
+    ):
+        answer = client.post(body, headers={"content-encoding": encoding})
+        assert answer.status_code == status, (encoding, body[:99])
+        assert expected in answer.json()["error"]
+        wanted = "gzip, deflate" if status == 415 else None
+        assert answer.headers.get("accept-encoding") == wanted
 
 
-@pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site"])
-def test_a_page_in_a_browser_cannot_send_records_without_a_token(
-    client: Client, header: str
-) -> None:
-    answer = client.post({"id": 1, "item": "tea"}, headers={header: "same-origin"})
-    assert (answer.status_code, answer.json()["error"][:9]) == (403, "a page in")
+def test_a_page_in_a_browser_cannot_send_records_without_a_token(client: Client) -> None:
+    for header in ("Origin", "Sec-Fetch-Site"):
+        answer = client.post({"id": 1, "item": "tea"}, headers={header: "same-origin"})
+        assert (answer.status_code, answer.json()["error"][:9]) == (403, "a page in")
 
 
 @pytest.mark.parametrize("client", [{"token": Secret("hush-hush")}], indirect=True)

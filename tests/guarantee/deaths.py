@@ -99,7 +99,9 @@ class Store(WaitsForKill):
 
 def topology(folder: Path, held: str = "store", tasks: int = 2, **settings: float) -> Topology:
     """Numbers that pass two bolts; the bolt `held` waits for the kill with tuples in its queue."""
-    topology = Topology("mortal", **{"ackers": tasks, "spout_pending": 512, **settings})
+    # No tree times out while a process starts, however long that takes on a busy machine.
+    limits = {"ackers": tasks, "spout_pending": 512, "message_timeout_s": 300.0}
+    topology = Topology("mortal", **{**limits, **settings})
     numbers = topology.spout("numbers", Numbers(folder), parallelism=tasks)
     worked = numbers.shuffle().bolt("work", WaitsForKill(folder, held == "work"), parallelism=tasks)
     worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=tasks)

@@ -129,7 +129,7 @@ def test_acks_of_threads_need_no_further_input(ray_cluster: RayCluster, tmp_path
     numbers.shuffle().bolt("pool", Slow, tick_s=3600.0).shuffle().bolt("parts", Parts)
     run = ray_cluster.submit(topology.graph())
     try:
-        assert run.wait(60), run.snapshot()
+        assert run.wait(RECOVERY_S), run.snapshot()
         counts = run.snapshot().component("numbers")
         assert (counts.acked, counts.failed) == (50, 0)
         (parts,) = run.results("parts")

@@ -15,7 +15,7 @@ from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 class Seen(Bolt[Any, None]):

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from sunshower.clock import SystemClock
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 # Errors of a broker that is reconnecting to its ZooKeeper after another test killed it.
 _TRANSIENT = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 _ATTEMPT_S = 5.0

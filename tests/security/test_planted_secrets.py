@@ -74,7 +74,7 @@ def test_no_output_of_a_failing_topology_shows_a_secret(
         run = ray_cluster.submit(leaky_topology().graph(), sample=1)
         assert keys_with_secret() == [f"{run.id}/plan/0/"], "the workers need the secret"
         with pytest.raises(TopologyFailed) as raised:
-            run.wait(60)
+            run.wait(150)
         overview = run.overview()
         history = event_log_files.find(run.id)
         assert history is not None

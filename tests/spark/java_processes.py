@@ -12,7 +12,7 @@ def java_processes() -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
 
 
-def java_left(before: Collection[psutil.Process] = (), grace_s: float = 30.0) -> list[str]:
+def java_left(before: Collection[psutil.Process] = (), grace_s: float = 120.0) -> list[str]:
     """The commands of the processes that are not in `before`, and still run after `grace_s`."""
     started = [process for process in java_processes() if process not in before]
     _, alive = psutil.wait_procs(started, timeout=grace_s)

@@ -16,4 +16,4 @@ from tests.spark.conftest import require_spark
 @pytest.mark.timeout(600)  # it starts a Ray and a session of Spark
 def test_the_node_of_the_executor_dies_in_the_middle_of_a_job(tmp_path: Path) -> None:
     require_spark()
-    check_program("tests.spark.node_dies", tmp_path, grace_s=30.0)
+    check_program("tests.spark.node_dies", tmp_path)

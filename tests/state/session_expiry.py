@@ -10,7 +10,7 @@ from sunshower.dev.servers import HOST
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 
-WITHIN_S = 60
+WITHIN_S = 120
 _CLOSE = struct.pack(">iii", 8, 1, -11)  # length, number of the request, closeSession
 
 

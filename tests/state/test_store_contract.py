@@ -20,7 +20,7 @@ from sunshower.state.tree import MemoryForest, MemoryTree, Node, SessionState, T
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.session_expiry import expire
 
-WITHIN_S = 60
+WITHIN_S = 120
 OPTIONS: Any = {"session_timeout_s": 20, "answer_within_s": WITHIN_S}
 
 

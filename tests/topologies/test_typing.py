@@ -1,4 +1,4 @@
-"""Type checkers know the record types of streams: mypy checks a right and a wrong topology."""
+"""Type checkers infer the record types of streams and batches: mypy checks right and wrong ones."""
 
 from __future__ import annotations
 
@@ -12,30 +12,23 @@ import pytest
 # Of the extra `dev`, not `test`: it answers the same on each Python.
 pytest.importorskip("mypy", reason="mypy is missing (make setup EXTRAS=dev)")
 
-HERE = Path(__file__).parent / "typing"
-ROOT = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def errors() -> dict[str, dict[int, str]]:
-    """Return file name → line number → error of `mypy --strict`."""
-    files = [HERE / "right.py", HERE / "wrong.py"]
+def test_mypy_reports_exactly_the_wrong_lines() -> None:
+    """A right file has none; one process checks all files, because it reads Sunshower first."""
+    files = sorted(TESTS.glob("t*/typing/*.py"))
+    assert len(files) == 4
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]
-    done = subprocess.run([*mypy, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*mypy, *files], cwd=TESTS.parent, capture_output=True, text=True, check=False
+    )
     assert not done.stderr, done.stderr
-    found: dict[str, dict[int, str]] = {file.name: {} for file in files}
-    for path, line, message in re.findall(r"(?m)^(.+?):(\d+): error: (.+)$", done.stdout):
-        found[Path(path).name][int(line)] = message
-    return found
-
-
-def test_a_right_topology_has_no_errors(errors: dict[str, dict[int, str]]) -> None:
-    assert errors["right.py"] == {}
-
-
-def test_a_wrong_topology_has_errors_at_exactly_the_wrong_lines(
-    errors: dict[str, dict[int, str]],
-) -> None:
-    lines = (HERE / "wrong.py").read_text().splitlines()
-    expected = {number for number, line in enumerate(lines, start=1) if "# wrong" in line}
-    assert errors["wrong.py"].keys() == expected, errors["wrong.py"]
+    found = re.findall(r"(?m)^(.+?):(\d+): error: ", done.stdout)
+    expected = {
+        (file.name, number)
+        for file in files
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+        if "# wrong" in line
+    }
+    assert {(Path(path).name, int(line)) for path, line in found} == expected, done.stdout

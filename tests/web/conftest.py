@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 
 def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **headers: str) -> Answer:
     """Send a request. In the names of `headers`, `_` stands for `-`."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body.encode(), given)
     answer = connection.getresponse()

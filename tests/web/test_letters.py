@@ -149,7 +149,7 @@ def test_one_replay_runs_at_a_time(url: str, source: PreparedSource) -> None:
 
     def hold(name: str) -> Ask:
         def wait(_: object) -> str:
-            may_end.wait(30)
+            may_end.wait(120)
             return ACKED
 
         return wait

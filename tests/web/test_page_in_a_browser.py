@@ -21,8 +21,7 @@ SIZES = [
     (1280, "dark"),
     pytest.param(360, "dark", marks=pytest.mark.long),
     pytest.param(1280, "light", marks=pytest.mark.long),
-    (1920, "light"),
-    pytest.param(1920, "dark", marks=pytest.mark.long),
+    *(pytest.param(1920, scheme, marks=pytest.mark.long) for scheme in ("light", "dark")),
 ]
 FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.innerText"
 

@@ -14,12 +14,13 @@ from tests.actors.programs.evidence import submitted
 from tests.conftest import Sunshower
 from tests.guarantee.deaths import until
 from tests.web.conftest import TOKEN, Open
-from tests.web.situations import SITUATIONS
+from tests.web.situations import SITUATIONS, broken_deploy, few_workers, skew
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 pytestmark = pytest.mark.browser
+USUAL = (skew, few_workers, broken_deploy)  # in `make test`: a key, a thread, an error
 LATE = "falls behind by"
 WORDS = {  # topology → what is said everywhere
     "skew": ("One of the 4 tasks of score is", "a few keys have most of the load", LATE),
@@ -31,7 +32,13 @@ WORDS = {  # topology → what is said everywhere
 }
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize(
+    "situation",
+    [
+        situation if situation in USUAL else pytest.param(situation, marks=pytest.mark.long)
+        for situation in SITUATIONS
+    ],
+)
 def test_the_first_screen_names_the_cause(
     ray_cluster: RayCluster, sunshower: Sunshower, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, open_page: Open, situation: object,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -228,15 +232,72 @@ def write(folder: Path, files: Mapping[str, str], **values: object) -> Path:
     return folder
 
 
+# A process that has imported what all programs need, and forks for each: to import Ray takes a
+# second. It reads requests, and answers each with the exit code of its program.
+FORKS = """
+import importlib, os, pickle, secrets, sys, traceback, types
+import ray.cloudpickle
+from sunshower.actors import programs
+import sunshower.actors.shipping, sunshower.experiments.runner.loading, sunshower.runtime.inline
+
+def run(text, file, given, path, folder, streams):
+    os.chdir(folder)
+    for number, name in enumerate(streams):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    sys.argv = [file or "-c", *given]
+    sys.path[:1] = [os.path.dirname(file), *path]
+    importlib.invalidate_caches()
+    programs._HERE = secrets.token_hex(8)  # each process has its own
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if file:
+        main.__file__ = file
+    try:
+        exec(compile(text, file or "<string>", "exec"), vars(main))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+while True:
+    try:
+        request = pickle.load(sys.stdin.buffer)
+    except EOFError:
+        break
+    if not (child := os.fork()):
+        run(*request)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@cache
+def forks() -> subprocess.Popen[bytes]:
+    """The process that forks, which ends with this one."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", FORKS], env=environment, **pipes)
+    atexit.register(process.communicate)
+    return process
+
+
 def call(program: str | Path, *given: str, data: bytes = b"", path: str = "", cwd: Path) -> bytes:
-    """Run a file or a text in a process of its own; `path`: further folders of its sys.path."""
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, *(["-c"] if isinstance(program, str) else []), program, *given]
-    done = subprocess.run(
-        command, input=data, capture_output=True, env=environment, cwd=cwd, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
+    """Run a file or a text in a process of its own; `path`: a further folder of its sys.path."""
+    is_file, process = isinstance(program, Path), forks()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with TemporaryDirectory() as folder:
+        streams = [f"{folder}/{name}" for name in ("in", "out", "err")]
+        Path(streams[0]).write_bytes(data)
+        text = program.read_text() if isinstance(program, Path) else program
+        file, more = str(program) if is_file else "", [path] if path else []
+        pickle.dump((text, file, given, more, str(cwd), streams), process.stdin)
+        process.stdin.flush()
+        code = int(process.stdout.readline())
+        assert code == 0, Path(streams[2]).read_text()
+        return Path(streams[1]).read_bytes()
 
 
 def work(program: Path, folder: Path) -> None:

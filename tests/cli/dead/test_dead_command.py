@@ -297,7 +297,7 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
     waits = read_until(process.stderr, "check[0] waits for a dependency")
     assert "last error: ConnectionRefusedError: the shop is away" in waits
     (tmp_path / "away").unlink()
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=120)
     assert printed == "1 dead letter: 1 acked, 0 dead again, 0 not settled.\n"
 
 

@@ -158,7 +158,7 @@ def nodes(packages: Path, place: str) -> Iterator[Nodes]:
         address, dashboard = process.stdout.readline().split()
         yield Nodes(address, f"http://{dashboard}", environment)
         process.communicate()
-    assert not left_behind(environment, grace_s=60)
+    assert not left_behind(environment)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_a_head_that_does_not_start_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_head, "SYSTEM_CONFIG", {"no_such_setting": 1})
-    monkeypatch.setattr(local_head, "_START_S", 20.0)
+    monkeypatch.setattr(local_head, "_START_S", 2.0)
     with pytest.raises(ClusterError, match=r"head\.log"):
         local_head.start(tmp_path, 0)
     assert local_head.find(tmp_path) is None

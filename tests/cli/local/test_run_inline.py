@@ -85,7 +85,7 @@ def test_watch_without_inline_is_refused(write: Write, printed_by: PrintedBy) ->
 def run_with_input(file: Path, typed: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sunshower", "run", "--inline", file],
-        input=typed, capture_output=True, text=True, check=False, timeout=60,
+        input=typed, capture_output=True, text=True, check=False, timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_ctrl_c_drains_a_source_without_an_end(start: Start, write: Write, tmp_p
         process = start("run", "--inline", write(ENDLESS), out=out)
         read_until(process.stderr, "pending")
         signal_like_a_terminal(process)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
         numbers = list(map(int, out.seek(0) or out))
     assert process.returncode == 0, errors
     assert f"{len(numbers):,} tuples taken in, all of them acked." in errors.replace("\n", " ")
@@ -127,7 +127,7 @@ def test_a_save_ends_an_endless_run_and_starts_the_new_program(start: Start, wri
     read_until(process.stderr, "10 tuples taken in")
     read_until(process.stderr, "Waiting for a save")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 

@@ -44,7 +44,7 @@ def lines_of(here: Command, *how: str) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_events_and_records_of_user_code_are_listed(here: Command, write: Write) -> None:
     here("submit", write(CODE))
-    wanted, end_s = {"started", "failed", "log", "output", "repeated"}, time.time() + 60
+    wanted, end_s = {"started", "failed", "log", "output", "repeated"}, time.time() + 120
     found = lines_of(here)
     while not wanted <= {line["event"] for line in found}:
         assert time.time() < end_s, found
@@ -85,7 +85,7 @@ def test_follow_continues_until_it_is_interrupted(
         if "started" in line:
             here("deactivate", "shop")
     os.killpg(following.pid, signal.SIGINT)
-    assert following.wait(60) == 130
+    assert following.wait(120) == 130
 
 
 def test_one_line_has_place_count_and_no_traceback() -> None:

@@ -49,7 +49,7 @@ def test_ray_exports_the_counts_of_the_snapshot(ray_cluster: RayCluster) -> None
     topology = Topology("numbers")
     topology.spout("count", Counter(500)).shuffle().bolt("drop", drop, 2)
     run = ray_cluster.submit(topology.graph())
-    assert run.wait(60)
+    assert run.wait(120)
     expected: Samples = {("ray_sunshower_pending_tuples", "count"): 0.0}
     for component in ("count", "drop"):
         counts = run.snapshot().component(component)

@@ -47,7 +47,7 @@ WORDS = """
 
 
 def until(look: Any, enough: Any) -> Any:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 120
     while not enough(found := look()):
         assert time.monotonic() < end_s, found
     return found

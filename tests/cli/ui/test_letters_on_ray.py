@@ -66,4 +66,4 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     )
     assert "shop is gone" in here("kill", "shop", "--wait", "0").stdout
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0

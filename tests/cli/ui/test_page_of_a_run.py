@@ -31,7 +31,7 @@ def page_after(process: subprocess.Popen[str], topology: str) -> tuple[str, dict
     errors = read_until(process.stderr, "until Ctrl-C")
     found = re.search(r"http://127\.0\.0\.1:\d+/", errors)
     assert found is not None, errors
-    with urlopen(f"{found[0]}api/topology?name={topology}", timeout=30) as answer:
+    with urlopen(f"{found[0]}api/topology?name={topology}", timeout=120) as answer:
         return errors, json.load(answer)
 
 
@@ -43,7 +43,7 @@ def test_the_page_shows_the_last_figures_after_the_end_until_ctrl_c(
     assert "10 tuples taken in, all of them acked" in errors
     assert shown["state"] == "finished"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -55,7 +55,7 @@ def test_the_page_of_a_failed_run_shows_why_and_the_status_stays_1(
     assert "ValueError: of the user" in errors
     assert "of the user" in json.dumps(shown)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 1
 
 
@@ -64,7 +64,7 @@ def test_without_a_terminal_the_page_ends_with_the_run(
     options: list[str], start: Start, write: Write
 ) -> None:
     process = start("run", "--inline", *options, write(TEN))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "The page is at" in errors
     assert "until Ctrl-C" not in errors

@@ -90,7 +90,7 @@ def test_the_page_of_a_cluster_equals_the_status_and_its_actions_work(
     import ray
 
     here("submit", write(NUMBERS.format(total=500)))
-    assert ray_cluster.find("numbers").wait(60)
+    assert ray_cluster.find("numbers").wait(120)
     address = ray.get_runtime_context().gcs_address
     process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
@@ -113,7 +113,7 @@ def test_the_page_of_a_cluster_equals_the_status_and_its_actions_work(
     assert "numbers is gone" in action(url, token, "kill")["said"]
     assert ask(url, "/api/topologies").json == {"topologies": []}
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
 
 
 @pytest.mark.long

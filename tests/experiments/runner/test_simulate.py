@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from threading import Event
 from typing import Any, ClassVar
 
 import pytest
@@ -34,6 +33,7 @@ from sunshower.experiments.runner.seed_search import (
 from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 from tests.structure.reading import ROOT
 
 Capture = pytest.CaptureFixture[str]
@@ -127,21 +127,26 @@ def test_long_work_is_reported_and_the_first_broken_seed_at_once(
     ]
 
 
-def test_a_pool_reports_the_running_jobs() -> None:
-    running: list[list[int]] = []
+def test_a_pool_reports_the_running_jobs(tmp_path: Path) -> None:
+    files, running = [f"{tmp_path / name}" for name in "ab"], set[str]()
+
+    def report(busy: list[str]) -> None:
+        running.update(busy)
+        for file in busy:
+            Path(file).touch()
+
     with JobPool(1, _nothing) as jobs:
-        assert sorted(jobs.each(_slowly, [1, 2], running.append, 0.01)) == [1, 2]
-    assert running
-    assert set().union(*running) <= {1, 2}
+        assert sorted(jobs.each(_wait_for, files, report, 0.01)) == files
+    assert running == {*files}
 
 
 def _nothing() -> None:
     """The processes need no preparation."""
 
 
-def _slowly(number: int) -> int:
-    Event().wait(0.05)
-    return number
+def _wait_for(file: str) -> str:
+    until(Path(file).exists)
+    return file
 
 
 # ---- one seed -----------------------------------------------------------------------------------
@@ -355,7 +360,7 @@ def endless(
 @pytest.mark.long
 def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> None:
     signal_like_a_terminal(endless)
-    out, error = endless.communicate(timeout=60)
+    out, error = endless.communicate(timeout=120)
     assert endless.returncode == 130, error
     assert "seeds in" in out
     assert "Interrupted. These seeds were being simulated:" in error
@@ -365,4 +370,4 @@ def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> No
 @pytest.mark.long
 def test_jobs_end_with_a_command_that_was_killed(endless: subprocess.Popen[str]) -> None:
     endless.kill()
-    assert endless.wait(timeout=60) == -signal.SIGKILL
+    assert endless.wait(timeout=120) == -signal.SIGKILL

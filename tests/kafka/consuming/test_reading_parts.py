@@ -213,7 +213,7 @@ class SlowOffsets(Offsets):
         return {}
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        self.may_write.wait(30)
+        self.may_write.wait(120)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
             raise outcome
@@ -230,9 +230,9 @@ def test_a_hanging_commit_blocks_nothing_and_the_next_commit_has_the_newest_offs
         committer.begin({HERE: Committed(offset)})
     assert not committer.finish({HERE: Committed(5)}, 0.01)
     offsets.may_write.set()
-    assert committer.finish({HERE: Committed(6)}, 30)
+    assert committer.finish({HERE: Committed(6)}, 120)
     assert [one[HERE].offset for one in offsets.written] == [1, 6]
-    assert committer.finish({HERE: Committed(6)}, 30)
+    assert committer.finish({HERE: Committed(6)}, 120)
     assert committer.commits == 2, "an offset that is stored already is not written again"
     committer.close()
 
@@ -246,7 +246,7 @@ def test_an_unexpected_error_of_a_commit_is_raised_once_and_commits_continue() -
     wait([committer._underway[0]], 30)
     with pytest.raises(RuntimeError, match="odd"):
         committer.begin({HERE: Committed(2)})
-    assert committer.finish({HERE: Committed(3)}, 30)
+    assert committer.finish({HERE: Committed(3)}, 120)
     committer.close()
 
 

@@ -350,7 +350,9 @@ def test_the_partitions_of_an_expelled_member_are_lost_also_if_a_rebalance_had_b
 
 
 def read_until_killed(topic: str, base: dict[str, Any], file: str) -> None:
-    """Run a member that writes the number of its partitions into the file at each step."""
+    """Run a member that writes the number of its partitions into the file at each step, once a line
+    was read: the imports of its process take longer than the session of a member may last."""
+    input("ready\n")
     with running(topology(member(topic, base))) as run:
         run.until(lambda: not Path(file).write_text(str(partition_count(run))), within_s=600)
 
@@ -358,8 +360,11 @@ def read_until_killed(topic: str, base: dict[str, Any], file: str) -> None:
 @contextmanager
 def process(topic: str, base: dict[str, Any], file: Path) -> Iterator[subprocess.Popen[bytes]]:
     call = f"from {__name__} import read_until_killed as r; r({topic!r}, {base!r}, {str(file)!r})"
-    with subprocess.Popen([sys.executable, "-c", call], cwd=ROOT) as child:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", call], cwd=ROOT, **pipes) as child:
         try:
+            assert child.stdout is not None
+            assert child.stdout.readline()
             yield child
         finally:
             child.kill()
@@ -369,7 +374,7 @@ def test_a_static_member_keeps_its_partitions_and_waits_for_a_killed_one_of_its_
     kafka: Kafka, tmp_path: Path
 ) -> None:
     topic, base = new_topic(kafka.bootstrap, 4), settings(kafka, NEW)
-    end_sessions_after(kafka.bootstrap, base["group.id"], 5_000)
+    end_sessions_after(kafka.bootstrap, base["group.id"], 10_000)
     log, file = Log(), tmp_path / "count"
     options = KafkaOptions(sharing=by_broker_group, commit_s=0.1, listener=log)
     stays = KafkaSpout({**base, "group.instance.id": "stays"}, topics=[topic], options=options)
@@ -380,15 +385,17 @@ def test_a_static_member_keeps_its_partitions_and_waits_for_a_killed_one_of_its_
             values = [b"%d" % n for n in range(first + partition, first + 40, 4)]
             fill(kafka.bootstrap, topic, values, partition)
 
-    with running(topology(stays)) as first:
+    with process(topic, moves, file) as child, running(topology(stays)) as first:
         with running(topology(member(topic, moves))) as second:
             step_both(first, second, lambda: partition_count(first) == partition_count(second) == 2)
         before = [*log.calls]
-        with process(topic, moves, file) as child:
-            first.until(lambda: file.exists() and file.read_text() == "2")
-            assert log.calls == before, "the partitions were kept for the member of that name"
-            child.kill()
-            child.wait()
+        assert child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        first.until(lambda: file.exists() and file.read_text() == "2")
+        assert log.calls == before, "the partitions were kept for the member of that name"
+        child.kill()
+        child.wait()
         send(0)
         with running(topology(member(topic, moves))) as third:
             step_both(first, third, lambda: any("'moves-0'" in text for text in third.errors()))

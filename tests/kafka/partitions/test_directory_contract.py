@@ -22,7 +22,7 @@ from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.topics import admin, new_topic, recreate
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 class DirectoryRig(NamedTuple):

@@ -20,7 +20,7 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.groups import Topics
 from tests.state.session_expiry import expire
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 TOPICS = Topics(t=6)
 ALL = {*TOPICS.partitions("t")}
 

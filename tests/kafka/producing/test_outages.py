@@ -18,7 +18,7 @@ from sunshower.kafka.consuming.consumer import Connection
 from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque
 from sunshower.kafka.formats import Avro, Bytes
 from sunshower.kafka.options import Guarantee
-from sunshower.kafka.partitions.broker_metadata import as_ours
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import kafka_bolt as bolts
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
@@ -159,13 +159,12 @@ def ask_for_partitions(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("ask", [open_spout, prepare_bolt, ask_for_partitions])
-def test_an_address_without_a_broker_is_named_within_five_seconds(
-    ask: Any, unreachable: str
+def test_an_address_without_a_broker_is_named_although_a_request_may_take_longer(
+    ask: Any, unreachable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun_s = CONTEXT.clock.now()
+    monkeypatch.setitem(KafkaDirectory.__init__.__kwdefaults__, "answer_within_s", 3_600.0)
     with pytest.raises(KafkaUnreachable, match=unreachable):
         ask({"bootstrap.servers": unreachable})
-    assert CONTEXT.clock.now() - begun_s < 5.0
 
 
 # ---- all brokers are unavailable in the middle of a run -----------------------------------------

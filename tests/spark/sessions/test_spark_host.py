@@ -25,7 +25,7 @@ from sunshower.spark_integration.sessions import session_host as module
 from sunshower.spark_integration.sessions.session_host import DriverSession, Job, SessionHost
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 class FakeConf(dict[str, str]):
