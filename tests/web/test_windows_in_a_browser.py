@@ -196,7 +196,7 @@ def test_page_terminal_json_and_metrics_agree_for_one_snapshot(
         assert each["lag"] == metrics["lag_records", (each["component"], name)]
     assert not sources or any(each["trend"] in first_screen for each in sources)
     for group in facts["failures"]:
-        assert group["message"] or group["cause"] in first_screen
+        assert (group["message"] or group["cause"]) in first_screen
         assert f"{group['count']:,}" in first_screen
         assert f"{group['count']:,} failed, {group['rate']:.1f}/s" in printed.getvalue()
 
