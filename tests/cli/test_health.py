@@ -162,6 +162,13 @@ def test_each_problem_is_a_line(approved: SnapshotAssertion) -> None:
     )
 
 
+def test_an_upgrade_that_did_not_happen_is_a_problem_with_its_time() -> None:
+    changed = Snapshot("words", unchanged=Unchanged("upgrade", "the code does not fit\nmore", 0.0))
+    assert [*current_problems(changed)] == [
+        "the upgrade at 00:00:00Z did not happen: the code does not fit"
+    ]
+
+
 def test_the_display_on_a_terminal_shows_waiting_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sunshower.cli.ui.application import served_page
 from tests.web.conftest import TOKEN, Open, violations
-from tests.web.prepared import PreparedSource
-from tests.web.test_page_in_a_browser import SHOP, SIZES, node, wait_for
+from tests.web.prepared import PreparedSource, skewed
+from tests.web.test_page_in_a_browser import SHOP, SIZES, node, text_of, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +41,30 @@ def test_the_charts_begin_with_the_last_hour_and_end_with_the_tile(
     assert "Lag: records behind" in str(
         page.locator(".chart .plot").nth(2).get_attribute("aria-label")
     )
+
+
+def test_the_bar_of_a_skewed_component_shows_its_busiest_task(open_page: Open) -> None:
+    with served_page(PreparedSource(skewed()), TOKEN, port=0) as url:
+        page = open_page(url, "#/t/skewed/c/score")
+        wait_for(page, ".node", "max 99 %")
+        label = str(node(page, "score").get_attribute("aria-label"))
+        assert "its busiest task 99 %" in label
+        wait_for(page, ".panel .facts", "its busiest task 99 %")
+        assert "max" not in node(page, "orders").inner_text()
+        fill = float(str(node(page, "score").locator(".fill").get_attribute("width")))
+        track = float(str(node(page, "score").locator(".track").get_attribute("width")))
+        assert fill == pytest.approx(0.99 * track, rel=0.01)
+        assert violations(page) == []
+
+
+def test_an_upgrade_that_was_refused_is_on_the_first_screen(open_page: Open) -> None:
+    with served_page(PreparedSource(skewed()), TOKEN, port=0) as url:
+        page = open_page(url, "#/t/skewed")
+        wait_for(page, ".problems li", "did not happen")
+        assert "cannot be upgraded: the class of score" in text_of(page, ".problems")
+        box = page.locator(".problems").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 800
 
 
 def test_failures_are_grouped_with_a_record(url: str, open_page: Open) -> None:

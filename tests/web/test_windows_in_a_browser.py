@@ -20,7 +20,7 @@ from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import ALL
 from tests.cli.statistics.test_numbers_agree import exposed
 from tests.web.conftest import TOKEN, Open, violations
-from tests.web.prepared import Prepared, PreparedSource, batches_of_words, late, shop
+from tests.web.prepared import Prepared, PreparedSource, batches_of_words, late, shop, skewed
 from tests.web.test_page_in_a_browser import SHOP, SIZES, node, text_of, wait_for
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def cells_of_terminal(overview: Overview, up_s: float) -> dict[str, dict[str, st
     return {row[titles[0]].replace("\n", "").rpartition("×")[0].strip(): row for row in rows}
 
 
-@pytest.mark.parametrize("prepared", [shop, late, batches_of_words])
+@pytest.mark.parametrize("prepared", [shop, late, skewed, batches_of_words])
 def test_page_terminal_json_and_metrics_agree_for_one_snapshot(
     prepared: Callable[[], Prepared], open_page: Open
 ) -> None:
