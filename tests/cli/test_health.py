@@ -34,7 +34,14 @@ from sunshower.cli.statistics import status_fields
 from sunshower.failures import Cause, Failure, FailureGroup
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WELL, Health, Standing, TaskError, Wait, WaitKind
-from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    Snapshot,
+    StuckCall,
+    TaskStats,
+    Unchanged,
+    WorkerStats,
+)
 from sunshower.runtime.plan import make_plan
 from sunshower.state import MemoryState
 from sunshower.topologies.graph import Graph
