@@ -43,6 +43,39 @@ def test_the_charts_begin_with_the_last_hour_and_end_with_the_tile(
     )
 
 
+def test_a_part_of_the_last_hour_is_shown_until_a_double_click(url: str, open_page: Open) -> None:
+    page = open_page(url, "#/t/late")
+    chart = page.locator(".chart .u-over").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + 40
+
+    def seconds_at(share: float) -> int:
+        """The time of day at a share of the width, as every chart's readout has it."""
+        page.mouse.move(box["x"] + share * box["width"], y)
+        texts = page.locator(".chart .readout > .quiet").all_inner_texts()
+        assert len(set(texts)) == 1
+        hours, minutes, seconds = map(int, texts[0].split(":"))
+        return hours * 3_600 + minutes * 60 + seconds
+
+    def minutes_shown() -> float:
+        return (seconds_at(0.99) - seconds_at(0.01)) % 86_400 / 60
+
+    assert minutes_shown() == pytest.approx(60, abs=5)
+    page.mouse.move(box["x"] + 0.25 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], y, steps=4)
+    page.mouse.up()
+    for _ in range(2):
+        assert minutes_shown() == pytest.approx(15, abs=5)
+        title = text_of(page, ".totals")
+        page.wait_for_function("(before) => document.querySelector('.totals').innerText !== before",
+                               arg=title)  # fmt: skip
+    chart.dblclick()
+    assert minutes_shown() == pytest.approx(60, abs=5)
+
+
 def test_the_bar_of_a_skewed_component_shows_its_busiest_task(open_page: Open) -> None:
     with served_page(PreparedSource(skewed()), TOKEN, port=0) as url:
         page = open_page(url, "#/t/skewed/c/score")

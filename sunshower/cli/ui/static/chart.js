@@ -13,39 +13,35 @@ export function Chart({ title, series, empty, unit = "/s" }) {
   const [pointed, setPointed] = useState(null);
   const [width, setWidth] = useState(0);
   const box = useRef(null);
-  const drawn = useRef(null); // {plot, isPart: whether it shows a part of the time}
+  const drawn = useRef(null);
   const points = series[0].points;
   const isEmpty = points.length < 2;
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
     observer.observe(box.current);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const redraw = () => drawn.current?.plot.redraw();
+    const redraw = () => drawn.current?.redraw();
     scheme.addEventListener("change", redraw);
     return () => {
       observer.disconnect();
       scheme.removeEventListener("change", redraw);
-      drawn.current?.plot.destroy();
+      drawn.current?.destroy();
     };
   }, []);
   useEffect(() => {
     if (!width || isEmpty) return;
     const data = [points.map(({ wall }) => wall / 1e3),
       ...series.map((one) => one.points.map(({ value }) => value))];
-    if (!drawn.current) {
-      drawn.current = { isPart: false };
-      const hooks = {
-        setCursor: [(plot) => setPointed(plot.cursor.idx ?? null)],
-        setSelect: [(plot) => { drawn.current.isPart ||= plot.select.width > 0; }],
-      };
-      drawn.current.plot = new globalThis.uPlot({ ...options(series, width), hooks }, data, box.current);
-      drawn.current.plot.over.addEventListener("dblclick", () => { drawn.current.isPart = false; });
-    } else {
-      const { plot, isPart } = drawn.current;
-      if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
-      plot.setData(data, !isPart);
-      if (isPart) plot.redraw();
+    const plot = drawn.current;
+    if (!plot) {
+      const hooks = { setCursor: [(changed) => setPointed(changed.cursor.idx ?? null)] };
+      drawn.current = new globalThis.uPlot({ ...options(series, width), hooks }, data, box.current);
+      return;
     }
+    if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
+    const isPart = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
+    plot.setData(data, !isPart); // a part of the time that was chosen stays
+    if (isPart) plot.redraw();
   }, [points.at(-1)?.wall, points.length, width]);
   const at = Math.min(pointed ?? points.length, points.length - 1);
   const said = (value) => (value == null ? "–" : `${rate(value)}${unit}`);
