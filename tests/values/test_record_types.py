@@ -520,7 +520,7 @@ def read_avro(kind: Any, content: dict[str, Any], registry: dict[str, str]) -> A
     return Avro(registry, kind).decoder("t", "value")(struct.pack(">bI", 0, id) + data)
 
 
-WRONG: dict[str, Callable[..., Any]] = {  # what reads these values, which another program has written
+WRONG: dict[str, Callable[..., Any]] = {  # what reads values that another program has written
     "JSON": lambda kind, content, _: Json(kind).decoder("t", "value")(json.dumps(content).encode()),
     "MessagePack": lambda kind, content, _: MessagePack(kind).decoder("t", "value")(
         msgpack.packb(content)

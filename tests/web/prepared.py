@@ -174,10 +174,11 @@ class Prepared:
         if component is None or not component.level.is_spout:
             inputs = component.inputs[:1] if component else ()
             out = int(done * load.out)
-            is_hot = load.hottest is not None and task.index == 0
+            hottest = load.hottest if task.index == 0 else None
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
-                busy_s=(load.hottest or 0.0 if is_hot else load.busy) * wave, emitted_to={"default": out},
+                busy_s=(load.busy if hottest is None else hottest) * wave,
+                emitted_to={"default": out},
                 transferred_to={"default": out}, bytes_to={"default": 24 * out},
                 executed_from={InputStream(i.source, i.stream): done for i in inputs},
             )  # fmt: skip

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Callable
 from io import StringIO
-from math import isnan, nan
-from typing import TYPE_CHECKING, Any
+from math import nan
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from rich.console import Console
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 TOTAL = ".totals dd >> nth={}"
 FAILED = 2
+Metrics = dict[tuple[str, tuple[str, ...]], float]
 
 
 def test_a_window_changes_the_counters_rates_and_edges(url: str, open_page: Open) -> None:
@@ -108,11 +109,6 @@ def number(text: str) -> float:
     return float(digits[1].replace(",", "")) * {"k": 1e3, "M": 1e6, "%": 0.01, "": 1}[digits[2]]
 
 
-def rounded(value: float | None) -> Any:
-    """A number as the page may round it: to three digits, or to a whole one."""
-    return pytest.approx(nan if value is None else value, rel=0.006, abs=0.5, nan_ok=True)
-
-
 def cells_of_page(page: Page) -> dict[str, dict[str, str]]:
     """Component → column → text, as the table of components shows them."""
     table = page.get_by_role("region", name="Table: Components").locator("table")
@@ -130,6 +126,32 @@ def cells_of_terminal(overview: Overview, up_s: float) -> dict[str, dict[str, st
     return {row[titles[0]].replace("\n", "").rpartition("×")[0].strip(): row for row in rows}
 
 
+class Shown(NamedTuple):
+    """What the page and the terminal show of one snapshot, of the whole time."""
+
+    cells: dict[str, dict[str, str]]
+    tiles: dict[str, str]
+    page: str
+    terminal: str
+    terminal_cells: dict[str, dict[str, str]]
+
+
+def shown_of(name: str, overview: Overview, up_s: float, open_page: Open, url: str) -> Shown:
+    page = open_page(url, f"#/t/{name}")
+    page.get_by_role("button", name="all", exact=True).click()
+    wait_for(page, ".windows", "averages and counters since the start")
+    tiles = [tile.split("\n")[:2] for tile in page.locator(".totals > div").all_inner_texts()]
+    printed = StringIO()
+    Console(file=printed, width=1_000).print(topology_frame(overview, up_s, ALL))
+    return Shown(
+        cells_of_page(page),
+        {tile[0]: tile[1] for tile in tiles},
+        text_of(page, "main"),
+        printed.getvalue(),
+        cells_of_terminal(overview, up_s),
+    )
+
+
 @pytest.mark.parametrize("prepared", [shop, late, skewed, batches_of_words])
 def test_page_terminal_json_and_metrics_agree_for_one_snapshot(
     prepared: Callable[[], Prepared], open_page: Open
@@ -142,64 +164,66 @@ def test_page_terminal_json_and_metrics_agree_for_one_snapshot(
     facts = json.loads(json.dumps(status_fields(overview, up_s), allow_nan=False))
     metrics = exposed(overview)
     with served_page(source, TOKEN, port=0) as url:
-        page = open_page(url, f"#/t/{name}")
-        page.get_by_role("button", name="all", exact=True).click()
-        wait_for(page, ".windows", "averages and counters since the start")
-        shown, first_screen = cells_of_page(page), text_of(page, "main")
-        tiles = dict(tile.split("\n")[:2] for tile in page.locator(".totals > div").all_inner_texts())
-    printed = StringIO()
-    Console(file=printed, width=1_000).print(topology_frame(overview, up_s, ALL))
+        shown = shown_of(name, overview, up_s, open_page, url)
+    graph = overview.plan.graph
+    assert shown.cells.keys() == shown.terminal_cells.keys()
+    for id in shown.cells:
+        check_component(id, graph.components[id].level.is_spout, shown, facts, metrics)
 
-    # each component
-    terminal = cells_of_terminal(overview, up_s)
-    assert shown.keys() == terminal.keys()
-    for id, row in shown.items():
-        fields, line = facts["components"][id], terminal[id]
-        whole, progress = fields["windows"][ALL], facts["progress"]
-        for column, field in (("emitted", "emitted"), ("acked", "acked"), ("failed", "failed")):
-            counted = metrics[f"tuples_{field}_total", (id, name)]
-            assert number(row[column]) == fields[field] == whole[field] == counted
-        assert number(line["failed"]) == fields["failed"]
-        spout = overview.plan.graph.components[id].level.is_spout
-        done = whole["acked" if spout else "executed"] / whole["for_s"]
-        done = progress["rows_s"].get(id, done)
-        assert number(line["per s"]) == pytest.approx(done, abs=0.51)
-        assert number(row["a second"]) == rounded(done)
-        assert number(row["capacity"]) == pytest.approx(whole["capacity"], abs=0.0051)
-        assert number(line["capacity"]) == pytest.approx(whole["capacity"], abs=0.0051)
-        assert fields["busy_s"] == metrics["busy_seconds_total", (id, name)]
-        assert progress["busy"][id]["top"] == metrics["busiest_task_capacity", (id, name)]
-        if not spout:
-            queued = metrics["queued_tuples", (id, name)]
-            assert number(line["queued"]) == queued
-            assert nan_as_none(number(row["queued"])) in (queued, None)
-        assert row["p99"] == line["p99"]
-
-    # what the tiles sum up
-    spouts = [facts["components"][spout.id] for spout in overview.plan.graph.spouts]
+    spouts = [facts["components"][spout.id] for spout in graph.spouts]
     for title, field in (("failed", "failed"), ("dead letters", "dead"), ("pending", "pending")):
-        assert number(tiles[title]) == sum(spout[field] for spout in spouts)
-    assert number(tiles["restarts"]) == facts["restarts"] == metrics["worker_restarts_total", (name,)]
+        assert number(shown.tiles[title]) == sum(spout[field] for spout in spouts)
+    restarts = metrics["worker_restarts_total", (name,)]
+    assert number(shown.tiles["restarts"]) == facts["restarts"] == restarts
     slowest = max((spout["p99_s"] for spout in spouts if spout["p99_s"] is not None), default=None)
-    assert tiles["latency p99"] == ("–" if slowest is None else duration(slowest))
+    assert shown.tiles["latency p99"] == ("–" if slowest is None else duration(slowest))
+    check_progress(shown, facts, metrics)
 
-    # whether it keeps up, and why not
-    limit, sources = facts["progress"]["limit"], facts["progress"]["sources"]
-    assert limit["text"] in first_screen
-    assert limit["text"] in printed.getvalue()
+
+def check_component(
+    id: str, is_spout: bool, shown: Shown, facts: dict[str, Any], metrics: Metrics
+) -> None:
+    name, row, line = facts["topology"], shown.cells[id], shown.terminal_cells[id]
+    fields, progress = facts["components"][id], facts["progress"]
+    whole = fields["windows"][ALL]
+    for field in ("emitted", "acked", "failed"):
+        counted = metrics[f"tuples_{field}_total", (id, name)]
+        assert number(row[field]) == fields[field] == whole[field] == counted
+    assert number(line["failed"]) == fields["failed"]
+    done = whole["acked" if is_spout else "executed"] / whole["for_s"]
+    done = progress["rows_s"].get(id, done)
+    assert number(line["per s"]) == pytest.approx(done, abs=0.51)
+    assert number(row["a second"]) == pytest.approx(done, rel=0.006, abs=0.5)
+    assert number(row["capacity"]) == pytest.approx(whole["capacity"], abs=0.0051)
+    assert number(line["capacity"]) == pytest.approx(whole["capacity"], abs=0.0051)
+    assert fields["busy_s"] == metrics["busy_seconds_total", (id, name)]
+    busy = progress["busy"][id]
+    assert busy["top"] == metrics["busiest_task_capacity", (id, name)]
+    assert ("max" in row["capacity"]) == busy["is_uneven"]
+    said = f"{id}: its busiest task runs {busy['top']:.0%}"
+    assert (said in shown.terminal) == busy["is_uneven"]
+    if not is_spout:
+        queued = metrics["queued_tuples", (id, name)]
+        assert number(line["queued"]) == queued
+        assert row["queued"] == "" or number(row["queued"]) == queued
+    assert row["p99"] == line["p99"]
+
+
+def check_progress(shown: Shown, facts: dict[str, Any], metrics: Metrics) -> None:
+    """Whether it keeps up, what limits it, and what fails."""
+    name, limit = facts["topology"], facts["progress"]["limit"]
+    sources = facts["progress"]["sources"]
+    assert limit["text"] in shown.page
+    assert limit["text"] in shown.terminal
     assert metrics["limited", (limit["kind"], name)] == 1.0
     if sources:
-        assert number(tiles["records behind"]) == sum(each["lag"] for each in sources)
+        assert number(shown.tiles["records behind"]) == sum(each["lag"] for each in sources)
+        assert any(each["trend"] in shown.page for each in sources)
     for each in sources:
-        assert f"{each['lag']:,.0f} records behind, {each['trend']}" in printed.getvalue()
+        assert f"{each['lag']:,.0f} records behind, {each['trend']}" in shown.terminal
         assert each["growth"] == metrics["lag_growth", (each["component"], name)]
         assert each["lag"] == metrics["lag_records", (each["component"], name)]
-    assert not sources or any(each["trend"] in first_screen for each in sources)
     for group in facts["failures"]:
-        assert (group["message"] or group["cause"]) in first_screen
-        assert f"{group['count']:,}" in first_screen
-        assert f"{group['count']:,} failed, {group['rate']:.1f}/s" in printed.getvalue()
-
-
-def nan_as_none(value: float) -> float | None:
-    return None if isnan(value) else value
+        assert (group["message"] or group["cause"]) in shown.page
+        assert f"{group['count']:,}" in shown.page
+        assert f"{group['count']:,} failed, {group['rate']:.1f}/s" in shown.terminal
