@@ -462,7 +462,7 @@ class _StateForm(_Form):
     def refusal(self, value: Any) -> Unserialisable:
         return Unserialisable(
             f"a value is a {type_name(type(value))}, which no annotation of the state names; "
-            "docs/TOPOLOGIES.md lists the types that it stores"
+            "docs/RECORDS.md lists the types that it stores"
         )
 
     def _members(self, mark: str, members: AbstractSet[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from sunshower.cli.formatting import elapsed, number_of, time_of_day, user_frames
 from sunshower.failures import FailureGroup, normalised
 from sunshower.runtime.events.health import Standing, TaskError, WaitKind
-from sunshower.runtime.events.metrics import Snapshot, TaskStats
+from sunshower.runtime.events.metrics import Snapshot, TaskStats, Unchanged
 from sunshower.runtime.plan import Plan, Task
 from sunshower.texts import clip
 from sunshower.topologies.graph import Graph
@@ -226,8 +226,10 @@ def task_error_text(error: TaskError) -> str:
 
 
 def current_problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the tasks that wait, hang or are quarantined, workers that have no node, are silent or
-    do not reach each other, and workers without crash reports."""
+    """Yield an upgrade that did not happen, the tasks that wait, hang or are quarantined, workers
+    that have no node, are silent or do not reach each other, and workers without crash reports."""
+    if (change := snapshot.unchanged) is not None:
+        yield f"{unchanged_title(change)}: {change.why.partition(chr(10))[0]}"
     yield from _task_problems(snapshot)
     without: dict[str, list[int]] = {}
     for number, worker in sorted(snapshot.workers.items()):
@@ -236,6 +238,12 @@ def current_problems(snapshot: Snapshot) -> Iterator[str]:
     for why, workers in without.items():
         names = f"worker{'s'[: len(workers) != 1]} {', '.join(map(str, workers))}"
         yield f"no crash reports from {names}, so poison that ends a process is not found: {why}"
+
+
+def unchanged_title(change: Unchanged) -> str:
+    """Say that a change did not happen, and when: `the upgrade at 14:03:05 did not happen`."""
+    at = "" if change.at_s is None else f" at {time_of_day(change.at_s)}"
+    return f"the {change.command}{at} did not happen"
 
 
 def _task_problems(snapshot: Snapshot) -> Iterator[str]:

@@ -260,6 +260,9 @@ def progress_lines(snapshot: Snapshot) -> Iterator[str]:
     for source in progress.sources:
         lag = "" if source.lag is None else f"{number_of(int(source.lag), 'record')} behind, "
         yield f"{source.component}: {lag}{source.trend}"
+    for id, loads in progress.busy.items():
+        if loads.is_uneven and not is_internal(id):
+            yield f"{id}: its busiest task runs {loads.top:.0%} of the time, all {loads.mean:.0%}"
     if old := {id: age_s for id, age_s in progress.oldest_s.items() if age_s >= _OLD_S}:
         id = max(old, key=lambda name: old[name])
         what = "tuple" if (group := batch_group_of(id)) is None else "batch"
@@ -283,6 +286,7 @@ def progress_fields(progress: TopologyProgress | None) -> dict[str, Any] | None:
         "oldest_s": dict(progress.oldest_s),
         "rows_s": dict(progress.rows_s),
         "event_age_s": progress.event_age_s,
+        "busy": {id: loads._asdict() for id, loads in progress.busy.items()},
     }
 
 
@@ -491,6 +495,7 @@ def status_fields(
         "restarts": snapshot.restarts,
         "progress": progress_fields(snapshot.progress),
         "error": overview.error,
+        "unchanged": snapshot.unchanged and snapshot.unchanged._asdict(),
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),

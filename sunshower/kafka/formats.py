@@ -134,11 +134,11 @@ class Text(Format):
 
 @dataclass(frozen=True)
 class Json(Format):
-    """JSON. With a record type (docs/TOPOLOGIES.md lists them), objects become records by field
+    """JSON. With a record type (docs/RECORDS.md lists them), objects become records by field
     name, and an array of objects several records.
 
     Unknown names are ignored; fields without a default must be present. Values become those of the
-    fields' annotations (docs/TOPOLOGIES.md): `at: datetime` reads the text that KafkaBolt writes.
+    fields' annotations (docs/RECORDS.md): `at: datetime` reads the text that KafkaBolt writes.
     A value that is not of its type makes the message one that cannot be read.
     """
 

@@ -33,7 +33,7 @@ class JsonLines(Stateless, Bolt[Any, None]):
     Plain tuples have the names of their stream.
 
     Raises TopologyError for a path that cannot be written. Dates, decimals, UUIDs and Enums are
-    texts (docs/TOPOLOGIES.md). A value that JSON cannot represent (bytes, sets, NaN, infinity)
+    texts (docs/RECORDS.md). A value that JSON cannot represent (bytes, sets, NaN, infinity)
     fails its record.
     """
 

@@ -34,7 +34,14 @@ from sunshower.cli.statistics import status_fields
 from sunshower.failures import Cause, Failure, FailureGroup
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WELL, Health, Standing, TaskError, Wait, WaitKind
-from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    Snapshot,
+    StuckCall,
+    TaskStats,
+    Unchanged,
+    WorkerStats,
+)
 from sunshower.runtime.plan import make_plan
 from sunshower.state import MemoryState
 from sunshower.topologies.graph import Graph
@@ -160,6 +167,13 @@ def test_each_problem_is_a_line(approved: SnapshotAssertion) -> None:
         )
         == approved
     )
+
+
+def test_an_upgrade_that_did_not_happen_is_a_problem_with_its_time() -> None:
+    changed = Snapshot("words", unchanged=Unchanged("upgrade", "the code does not fit\nmore", 0.0))
+    assert [*current_problems(changed)] == [
+        "the upgrade at 00:00:00Z did not happen: the code does not fit"
+    ]
 
 
 def test_the_display_on_a_terminal_shows_waiting_tasks(

@@ -12,7 +12,8 @@ import pytest
 
 from tests.structure.reading import ROOT
 
-# What docs/STREAMS.md and docs/EXACTLY_ONCE.md lead to, beside themselves.
+# What docs/TOPOLOGIES.md, docs/STREAMS.md and docs/EXACTLY_ONCE.md lead to, beside themselves.
+TOPOLOGIES = ("RECORDS", "FAILURES", "DEPLOYING")
 STREAMS = ("AGGREGATES", "STATE", "TIMERS", "WINDOWS", "EVENT_TIME", "JOINS", "TABLES", "REQUESTS",
            "ASYNC", "ARROW")  # fmt: skip
 BATCHES = ("BATCH_OPERATORS", "BATCH_SOURCES", "BATCH_STATES")

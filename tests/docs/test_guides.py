@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sunshower import testing
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.topology import Topology
 from tests.docs.pages import page, place_programs, programs
@@ -128,3 +129,28 @@ def test_the_sizing_guide_shows_the_output_of_its_program(
     runpy.run_path("size.py")
     printed = capsys.readouterr().out.strip()
     assert f"It prints {printed}." in page("SIZING")
+
+
+def test_the_program_for_quix_with_files_has_the_totals_of_countries(folder: Path) -> None:
+    (folder / "orders").mkdir()
+    (folder / "customers.csv").write_text("customer,country\nc1,de\nc2,fr\nc3,de\n")
+    orders = [(1, "c1", 250, "12:00:00"), (2, "c2", 100, "12:00:20"), (3, "c3", 50, "12:00:59"),
+              (4, "c2", "abc", "12:01:00"), (5, "c1", 70, "12:01:10"), (6, "none", 9, "12:03:00"),
+              (7, "c2", 1, "12:04:00")]  # fmt: skip
+    lines = [f"{n},{customer},{cents},2026-01-01T{at}Z" for n, customer, cents, at in orders]
+    (folder / "orders/1.csv").write_text("\n".join(["order,customer,cents,at", *lines, ""]))
+    seen: dict[str, list[Any]] = {"topic": [], "rows": []}
+    done = testing.run(
+        load("orders_by_country.py"), {name: rows.append for name, rows in seen.items()}
+    )
+    testing.assert_lossless(done)
+    totals = {(row.country, f"{row.window:%H:%M}"): row[2:] for row in seen["topic"]}
+    assert totals == {
+        ("de", "12:01"): (2, 300),
+        ("fr", "12:01"): (1, 100),
+        ("de", "12:02"): (1, 70),
+        ("fr", "12:05"): (1, 1),
+    }
+    assert sorted(seen["rows"]) == sorted(seen["topic"])
+    (letter,) = rows("bad-orders*.jsonl")
+    assert "cents" in letter["reason"]

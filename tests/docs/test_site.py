@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from tests.docs.pages import BATCHES, STREAMS
+from tests.docs.pages import BATCHES, STREAMS, TOPOLOGIES
 from tests.structure.reading import ROOT
 from tests.web.conftest import browser
 
@@ -46,6 +46,8 @@ LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "sourc
 
 # The sections that these pages had before they were cut; old_addresses.js follows their addresses.
 MOVED = {
+    "TOPOLOGIES": """record-types which-types-a-field-may-have when-something-fails
+        threads-of-your-own on-a-cluster from-python""",
     "STREAMS": """aggregates-of-totals keyed-state in-the-order-of-event-time
         three-failures-within-a-minute lists-and-maps several-streams-with-one-state
         distinct-records keyed-state-in-a-bolt query-state windows days-of-a-time-zone
@@ -167,7 +169,8 @@ def test_every_public_name_is_in_the_python_reference(
 def test_a_page_names_its_part_of_the_python_reference(
     site: Path, pages: Mapping[Path, Page]
 ) -> None:
-    for name in ("TOPOLOGIES", "STREAMS", *STREAMS, "EXACTLY_ONCE", *BATCHES, "KAFKA", "TUTORIAL"):
+    subjects = ("TOPOLOGIES", *TOPOLOGIES, "STREAMS", *STREAMS, "EXACTLY_ONCE", *BATCHES)
+    for name in (*subjects, "KAFKA", "TUTORIAL"):
         links = pages[site / f"docs/{name}.html"].links
         assert any(link.startswith("api/") for link in links), name
 

@@ -24,10 +24,10 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.components import Bolt, Context, Spout
 from sunshower.topologies.sources import Line, Records
 from sunshower.topologies.topology import Topology
-from tests.docs.pages import STREAMS, page, place_programs
+from tests.docs.pages import STREAMS, TOPOLOGIES, page, place_programs
 from tests.docs.pages import programs as programs_of
 
-PAGE = page("TOPOLOGIES", *STREAMS)
+PAGE = page("TOPOLOGIES", *TOPOLOGIES, *STREAMS)
 METRICS = page("METRICS")
 CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
 TESTS = [
@@ -36,7 +36,11 @@ TESTS = [
     for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
 ]
 
-PROGRAMS = [path for path, text in programs_of(page(*STREAMS)).items() if "topology.spout(" in text]
+PROGRAMS = [
+    path
+    for path, text in programs_of(page(*STREAMS)).items()
+    if "topology.spout(" in text and "ThreadPoolExecutor" not in text  # its test is on the page
+]
 
 
 class Order(NamedTuple):

@@ -31,6 +31,7 @@ from sunshower.runtime.events.metrics import (
     Snapshot,
     StuckCall,
     TaskStats,
+    Unchanged,
     WorkerStats,
 )
 from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces, root_number
@@ -65,6 +66,7 @@ class Load:
 
     rate: float  # spouts: trees; bolts: inputs
     busy: float = 0.1  # the share of each task's time
+    hottest: float | None = None  # of the first task's, if it differs
     failed: float = 0.0
     out: float = 1.0  # emitted for each input
     queued: int = 0
@@ -88,6 +90,7 @@ class Prepared:
     traces: Traces = NO_TRACES
     letters: Mapping[str, LetterStore | None] = field(default_factory=dict)
     restarts: int = 0
+    unchanged: Unchanged | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -143,6 +146,7 @@ class Prepared:
             state=self.state,
             degraded={first[id]: error for id, error in self.quarantined.items()},
             stuck={first[id]: call for id, call in self.stuck.items()},
+            unchanged=self.unchanged,
         )
 
     def _task(self, task: Task, now_s: float) -> TaskStats:
@@ -170,9 +174,11 @@ class Prepared:
         if component is None or not component.level.is_spout:
             inputs = component.inputs[:1] if component else ()
             out = int(done * load.out)
+            hottest = load.hottest if task.index == 0 else None
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
-                busy_s=load.busy * wave, emitted_to={"default": out},
+                busy_s=(load.busy if hottest is None else hottest) * wave,
+                emitted_to={"default": out},
                 transferred_to={"default": out}, bytes_to={"default": 24 * out},
                 executed_from={InputStream(i.source, i.stream): done for i in inputs},
             )  # fmt: skip
@@ -483,6 +489,15 @@ def late() -> Prepared:
             "geo-lookup-of-visitors": Load(900, 0.97, queued=4_000),
         },
     )
+
+
+def skewed() -> Prepared:
+    """A topology with a component of which one task is full, and whose upgrade was refused."""
+    topology = Topology("skewed", workers=2)
+    topology.spout("orders", Counter(1)).fields("value").bolt("score", Pass, 4)
+    loads = {"orders": Load(90), "score": Load(90, 0.1, hottest=0.99, queued=400)}
+    why = "topology 'skewed' cannot be upgraded: the class of score has another state in memory"
+    return Prepared(topology, loads, unchanged=Unchanged("upgrade", why, 7_000.0))
 
 
 def huge(components: int = 50, tasks: int = 100) -> Prepared:

@@ -76,8 +76,7 @@ def take(browser: Browser, url: str, letter: str) -> None:
         page.goto(url + path.replace("LETTER", letter))
         page.locator(".node").first.wait_for()
         page.wait_for_function(
-            "(least) => (document.querySelector('.chart .stroke')?.getAttribute('d') ?? '')"
-            ".split('L').length > least",
+            "(least) => document.querySelector('.chart .plot')?.dataset.points > least",
             arg=_SAMPLES,
             timeout=120_000,
         )

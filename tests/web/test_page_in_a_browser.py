@@ -104,9 +104,9 @@ def test_numbers_and_charts_are_updated(url: str, open_page: Open) -> None:
     page.wait_for_function(
         "(before) => document.querySelectorAll('.totals dd')[1].textContent !== before", arg=before
     )
-    page.locator(".chart .stroke").nth(2).wait_for()
+    page.locator(".chart canvas").nth(1).wait_for()
     assert "Complete trees: acked" in str(
-        page.locator(".chart svg").first.get_attribute("aria-label")
+        page.locator(".chart .plot").first.get_attribute("aria-label")
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sunshower.cli.ui.application import served_page
 from tests.web.conftest import TOKEN, Open, violations
-from tests.web.prepared import PreparedSource
-from tests.web.test_page_in_a_browser import SHOP, SIZES, node, wait_for
+from tests.web.prepared import PreparedSource, skewed
+from tests.web.test_page_in_a_browser import SHOP, SIZES, node, text_of, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -30,17 +31,73 @@ def test_the_charts_begin_with_the_last_hour_and_end_with_the_tile(
     url: str, open_page: Open
 ) -> None:
     page = open_page(url, "#/t/late")
-    page.locator(".chart .stroke").nth(3).wait_for()
-    drawn = str(page.locator(".chart .stroke").first.get_attribute("d"))
-    assert drawn.count("L") > 100
+    page.locator(".chart canvas").nth(2).wait_for()
+    assert int(str(page.locator(".chart .plot").first.get_attribute("data-points"))) > 100
     pair = page.evaluate(
         "() => [document.querySelector('.totals dd').textContent,"
         " document.querySelector('.chart .readout b').textContent]"
     )
     assert pair[1] == f"{pair[0]}/s"
     assert "Lag: records behind" in str(
-        page.locator(".chart svg").nth(2).get_attribute("aria-label")
+        page.locator(".chart .plot").nth(2).get_attribute("aria-label")
     )
+
+
+def test_a_part_of_the_last_hour_is_shown_until_a_double_click(url: str, open_page: Open) -> None:
+    page = open_page(url, "#/t/late")
+    chart = page.locator(".chart .u-over").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + 40
+
+    def seconds_at(share: float) -> int:
+        """The time of day at a share of the width, as every chart's readout has it."""
+        page.mouse.move(box["x"] + share * box["width"], y)
+        texts = page.locator(".chart .readout > .quiet").all_inner_texts()
+        assert len(set(texts)) == 1
+        hours, minutes, seconds = map(int, texts[0].split(":"))
+        return hours * 3_600 + minutes * 60 + seconds
+
+    def minutes_shown() -> float:
+        return (seconds_at(0.99) - seconds_at(0.01)) % 86_400 / 60
+
+    assert minutes_shown() == pytest.approx(60, abs=5)
+    page.mouse.move(box["x"] + 0.25 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], y, steps=4)
+    page.mouse.up()
+    for _ in range(2):
+        assert minutes_shown() == pytest.approx(15, abs=5)
+        title = text_of(page, ".totals")
+        page.wait_for_function("(before) => document.querySelector('.totals').innerText !== before",
+                               arg=title)  # fmt: skip
+    chart.dblclick()
+    assert minutes_shown() == pytest.approx(60, abs=5)
+
+
+def test_the_bar_of_a_skewed_component_shows_its_busiest_task(open_page: Open) -> None:
+    with served_page(PreparedSource(skewed()), TOKEN, port=0) as url:
+        page = open_page(url, "#/t/skewed/c/score")
+        wait_for(page, ".node", "max 99 %")
+        label = str(node(page, "score").get_attribute("aria-label"))
+        assert "its busiest task 99 %" in label
+        wait_for(page, ".panel .facts", "its busiest task 99 %")
+        assert "max" not in node(page, "orders").inner_text()
+        fill = float(str(node(page, "score").locator(".fill").get_attribute("width")))
+        track = float(str(node(page, "score").locator(".track").get_attribute("width")))
+        assert fill == pytest.approx(0.99 * track, rel=0.01)
+        assert violations(page) == []
+
+
+def test_an_upgrade_that_was_refused_is_on_the_first_screen(open_page: Open) -> None:
+    with served_page(PreparedSource(skewed()), TOKEN, port=0) as url:
+        page = open_page(url, "#/t/skewed")
+        wait_for(page, ".problems li", "did not happen")
+        assert "cannot be upgraded: the class of score" in text_of(page, ".problems")
+        box = page.locator(".problems").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 800
 
 
 def test_failures_are_grouped_with_a_record(url: str, open_page: Open) -> None:

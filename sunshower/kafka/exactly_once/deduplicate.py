@@ -219,7 +219,7 @@ class Deduplicated(OnceBolt):
         except Unserialisable as error:
             raise Unserialisable(
                 f"the keys and results for {self._node} cannot be stored: {error}. "
-                "docs/TOPOLOGIES.md lists the types that can"
+                "docs/RECORDS.md lists the types that can"
             ) from error
 
     def _decoded(self, value: bytes) -> tuple[list[Hashable], Any]:

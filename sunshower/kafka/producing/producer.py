@@ -88,7 +88,7 @@ class Composer:
     `value` and `key` are a field's name, or a function of the record; without a `value` the whole
     record is sent as a JSON object, and with a format, such as Avro, in that format. Otherwise
     bytes are sent unchanged, text as UTF-8, None as null (a tombstone in a compacted topic),
-    anything else as JSON, with dates, decimals, UUIDs and Enums as docs/TOPOLOGIES.md says.
+    anything else as JSON, with dates, decimals, UUIDs and Enums as docs/RECORDS.md says.
     `topic`, `headers` and `partition` may be functions of the record, too. In texts a lone
     surrogate, which UTF-8 cannot encode, becomes its escape, such as \udc80: in JSON this is the
     same value.

@@ -26,6 +26,7 @@ from sunshower.runtime.events.progress import (
     Limit,
     LimitKind,
     Rows,
+    TaskLoads,
     TopologyProgress,
 )
 from sunshower.runtime.plan import Plan
@@ -74,6 +75,10 @@ def progress_of(
         dict(_oldest(snapshot, late_s)),
         {id: load.settled for id, load in analysis.loads.items() if id in steps},
         _event_age(snapshot, wall_s),
+        {
+            id: TaskLoads(load.mean, load.top, load.top - load.mean > _UNEVEN)
+            for id, load in analysis.loads.items()
+        },
     )
 
 

@@ -72,6 +72,7 @@ from sunshower.runtime.events.metrics import (
     StuckCall,
     TaskStats,
     TimeWindows,
+    Unchanged,
     WorkerStats,
 )
 from sunshower.runtime.plan import ACKER, Layout, Plan, Task
@@ -133,6 +134,11 @@ class Master:
         self._windows = TimeWindows(None if self.stored.lives else now)
         self._watch = ProgressWatch(wall)
         self._said: list[MasterCommand] = []  # by the event that is being applied
+        self._wall = wall
+        self._asked = ""  # the command of the change under way, if a user has given it
+        why = self.stored.cancelled.get(self.stored.change, "")
+        is_rolled_back = why.startswith(ROLLED_BACK)
+        self._unchanged = Unchanged("upgrade", why, None) if is_rolled_back else None
 
     def apply(self, event: events.Event, now: float) -> Applied:
         """Apply one event. Raises LifecycleError, before any change, if the state does not allow
@@ -142,7 +148,11 @@ class Master:
         if type(event) in TABLE:
             allow(type(event), self.state(now), self.plan.graph.id, self.stored.error)
         self._said = []
-        answer = getattr(self, f"_on_{event.kind}")(event, now)
+        try:
+            answer = getattr(self, f"_on_{event.kind}")(event, now)
+        except LifecycleError as error:
+            self._note_refusal(event, str(error))
+            raise
         orders = [] if isinstance(event, _QUIET) else self._orders()
         return Applied(answer, [*orders, *self._said])
 
@@ -226,6 +236,7 @@ class Master:
             self.nodes.unmet(self.plan, self.absent),
             self.scaling.views,
             ended=dict(self._ended),
+            unchanged=self._unchanged,
         )
         return self._watch.added(self.plan, snapshot, now) if windows else snapshot
 
@@ -392,7 +403,9 @@ class Master:
             return rebalance()
         numbers = event.workers, event.tasks, event.auto
         plan = replace(self.plan, layout=event.layout or self.plan.layout)
-        return self.scaling.by_hand(plan, *numbers, rebalance)
+        change = self.scaling.by_hand(plan, *numbers, rebalance)
+        self._asked, self._unchanged = event.command, None
+        return change
 
     def _rebalance(self, event: events.RebalanceTasks, now: float) -> int:
         plan = with_counts(self.plan, event.tasks, self.stored.last_task_id)
@@ -418,6 +431,7 @@ class Master:
         self.stored.open_s = event.open_s
         change = self._change(plan.tasks, event.wait_s, now)
         self.stored.next_plan = change
+        self._asked, self._unchanged = event.command, None
         self.log.note("command", event.command)
         return change, [*changes(self.plan, plan), *kept_lines]
 
@@ -478,11 +492,19 @@ class Master:
         """Wait for pending trees, then let `tasks` replace the present ones."""
         stored = self.stored
         stored.change += 1
+        self._asked = ""
         stored.next_tasks, stored.next_plan, stored.keeping = [*tasks], None, False
         ids = (task.id for task in [*self.plan.tasks, *tasks])
         stored.last_task_id = max(stored.last_task_id, *ids)
         self._wait(wait_s, now)
         return stored.change
+
+    def _note_refusal(self, event: events.Event, why: str) -> None:
+        """Show that what a user has asked for does not happen."""
+        match event:
+            case events.Upgrade(dry_run=False) | events.RebalanceTasks(is_scaling=False):
+                self._unchanged = Unchanged(event.command, clip(why, ERROR_BYTES), self._wall())
+                self.log.note(f"{event.command} refused", why, "error")
 
     def _wait(self, wait_s: float | None, now: float) -> None:
         timeout_s = self.plan.graph.config.message_timeout_s
@@ -493,6 +515,8 @@ class Master:
         the same tasks as before."""
         stored = self.stored
         stored.note_cancelled(why)
+        if self._asked:
+            self._unchanged = Unchanged(self._asked, clip(why, ERROR_BYTES), self._wall())
         stored.next_plan, stored.keeping = None, False
         stored.next_tasks = [*self.plan.tasks] if stored.packing else None
 
@@ -575,6 +599,7 @@ class Master:
         stored.plan, stored.tasks = stored.former_plan, stored.former_tasks
         stored.former_plan = stored.former_tasks = None
         stored.note_cancelled(ROLLED_BACK + why)
+        self._unchanged = Unchanged("upgrade", stored.cancelled[stored.change], self._wall())
         stored.forget_former_code()
         for worker in failed.workers:  # also those that have not said hello: all processes must end
             stored.lives.setdefault(worker, stored.floor)

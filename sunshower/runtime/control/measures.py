@@ -241,6 +241,12 @@ def _progress(observed: Observed) -> TopologyProgress | None:
     return None if observed.overview is None else observed.overview.snapshot.progress
 
 
+def _busiest(overview: Overview, id: str) -> float | None:
+    progress = overview.snapshot.progress
+    loads = None if progress is None else progress.busy.get(id)
+    return None if loads is None else loads.top
+
+
 def _oldest(observed: Observed) -> Values:
     if (progress := _progress(observed)) is not None:
         yield from (((id,), age_s) for id, age_s in progress.oldest_s.items())
@@ -353,6 +359,8 @@ MEASURES = (
             "oldest open batch", _oldest),
     Measure("event_time_age_seconds", (), "how far the lowest watermark is behind the clock, if "
             "event times count from 1970", _event_age),
+    Measure("busiest_task_capacity", _ONE, "the share of the last half minute in which the "
+            "busiest task of the component was busy, 0 to 1", _of_components(_busiest)),
     Measure("limited", ("by",), "1 for what limits the topology, else 0", _limits),
     Measure("limiting", _ONE, "1 if the component limits the topology, else 0", _of_components(
         lambda overview, id: float(_limiting(overview) == id), complete=False)),

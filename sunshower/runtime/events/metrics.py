@@ -412,6 +412,14 @@ class ScalingView:
 _SHOWN_COUNTS = ("emitted", "executed", "acked", "failed", "dead", "pending")  # in a notebook
 
 
+class Unchanged(NamedTuple):
+    """The last upgrade or rebalance that a user has asked for, if it did not happen."""
+
+    command: str
+    why: str
+    at_s: float | None  # Unix time; None: before the master's process began
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A running topology at one moment, as the terminal, web page, tests and checks read it."""
@@ -435,6 +443,7 @@ class Snapshot:
     history: LoadHistory | None = None
     ended: Mapping[int, Failure] = field(default_factory=dict)  # task → its call, for which its
     # process was replaced; until it has processed or emitted something
+    unchanged: Unchanged | None = None
 
     def _repr_html_(self) -> str:
         """The counters of each component, in a notebook."""

@@ -49,6 +49,14 @@ class Backlog(NamedTuple):
     trend: str  # in words: `falls behind by 1,200 records/s`, `catches up in 12 min`
 
 
+class TaskLoads(NamedTuple):
+    """The shares of the last half minute in which the tasks of a component were busy, 0 to 1."""
+
+    mean: float
+    top: float  # that of the busiest one
+    is_uneven: bool  # whether that one is much busier than the others
+
+
 @dataclass(frozen=True)
 class TopologyProgress:
     """Whether a topology keeps up with its sources, over the last half minute."""
@@ -64,6 +72,7 @@ class TopologyProgress:
     # rows that it takes, or emits as a source, a second
     event_age_s: float | None = None  # how far the lowest watermark is behind the clock; None: not
     # known, or not in the time since 1970
+    busy: Mapping[str, TaskLoads] = field(default_factory=dict)  # by component
 
 
 # ---- history -------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
         where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
-            f"another process: {where}{message_of(error)}. docs/TOPOLOGIES.md lists the types that "
+            f"another process: {where}{message_of(error)}. docs/RECORDS.md lists the types that "
             "fields may hold"
         ) from error
 

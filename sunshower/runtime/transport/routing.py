@@ -88,7 +88,7 @@ def _canonical(value: Any) -> bytes:
         return b"v" + f"{scalar.name}:{scalar.text(value)}".encode()
     raise BadEmit(
         f"a key of type {type(value).__name__} has no hash that all processes agree on: group by "
-        "a type that docs/TOPOLOGIES.md lists as a key"
+        "a type that docs/RECORDS.md lists as a key"
     )
 
 

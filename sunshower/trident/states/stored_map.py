@@ -645,7 +645,7 @@ class StoredMap:
 
     def _refused(self, what: str, error: Unserialisable) -> Unserialisable:
         return Unserialisable(
-            f"{self._owner}: {what} cannot be kept: {error}. docs/TOPOLOGIES.md lists the "
+            f"{self._owner}: {what} cannot be kept: {error}. docs/RECORDS.md lists the "
             "types that a state keeps; nothing of this batch is written"
         )
 

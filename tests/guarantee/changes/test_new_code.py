@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -76,8 +77,16 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
         assert "topology failed" not in [one.event for one in run.log_lines()]
         (line,) = [one for one in run.log_lines() if one.event == "upgrade rolled back"]
         assert "no such table" in line.text
+        for kill in (lambda: None, run.kill_master):
+            kill()
+            run.wait(0.5)
+            unchanged = run.snapshot().unchanged
+            assert unchanged is not None
+            assert unchanged.command == "upgrade"
+            assert "no such table" in unchanged.why
         tried = run._master.core.stored.last_task_id
         run.upgrade(next_program(state, draw, opens=True).graph())
+        assert run.snapshot().unchanged is None
         assert min({task.id for task in run.plan.tasks} - ids) > tried, "no id is used twice"
         assert run.wait(600), run._describe()
     check(state, is_exact=True)
@@ -160,6 +169,28 @@ def test_a_rollback_keeps_what_a_rebalance_has_changed() -> None:
 
 def numbers(run: SimRun) -> dict[str, int]:
     return Counter(task.component for task in run.plan.tasks)
+
+
+def test_what_is_refused_is_shown_until_the_next_change() -> None:
+    graph = program(MemoryState(), Sink()).graph()
+    other = replace(graph, config=replace(graph.config, worker_timeout_s=17.0))
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(graph)
+        run.wait(0.1)
+        with pytest.raises(LifecycleError, match="cannot be upgraded"):
+            run.upgrade(other, dry_run=True)
+        assert run.snapshot().unchanged is None
+        for workers in (1, 2):
+            with pytest.raises(LifecycleError, match="cannot be upgraded") as refused:
+                run.upgrade(other)
+            unchanged = run.snapshot().unchanged
+            assert unchanged is not None
+            assert (unchanged.command, unchanged.why) == ("upgrade", str(refused.value))
+            assert [one.text for one in run.log_lines() if one.event == "upgrade refused"][-1:] == [
+                unchanged.why
+            ]
+            run.rebalance(workers=workers)
+            assert run.snapshot().unchanged is None
 
 
 def test_a_dry_run_changes_nothing() -> None:

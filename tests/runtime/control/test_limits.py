@@ -129,6 +129,9 @@ def test_a_few_keys_have_the_load() -> None:
     run.busy("slow", 0.97, 0.1)
     assert limit(run) == (LimitKind.SKEW, "slow")
     assert "more tasks would not help" in run.progress().limit.text
+    busy = run.progress().busy
+    assert busy["slow"] == (pytest.approx(0.3175), pytest.approx(0.97), True)
+    assert not busy["numbers"].is_uneven
 
 
 def test_a_worker_whose_tasks_share_its_thread() -> None:

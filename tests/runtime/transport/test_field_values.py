@@ -116,7 +116,7 @@ def test_other_values_are_refused_with_component_stream_field_and_type(
 ) -> None:
     with pytest.raises(
         Unserialisable,
-        match=rf"'default' of 'spout' .* field 'value': a value is a .*{named}.*TOPOLOGIES",
+        match=rf"'default' of 'spout' .* field 'value': a value is a .*{named}.*RECORDS",
     ):
         travelled(within(value))
 

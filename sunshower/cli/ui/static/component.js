@@ -91,7 +91,8 @@ function Flow({ node, derived, href }) {
   const sends = derived.edges.filter((edge) => edge.source === node.id);
   return html`
     <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
-      <div><dt>capacity</dt><dd>${share(node.capacity)}
+      <div><dt>capacity</dt><dd>${share(node.capacity)}${node.busiest != null && html`
+        <span class="quiet"> its busiest task ${share(node.busiest)}</span>`}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
         </dd></div>
       ${one.watermark_lag != null && html`<div><dt>watermark lag${

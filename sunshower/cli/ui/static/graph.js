@@ -65,8 +65,12 @@ function NodeView({ node, at, size, href, isSelected }) {
   const inset = node.isSpout ? 22 : 12;
   const label = [
     node.id, node.isSpout ? "spout" : "bolt", plural(node.facts.parallelism, "task"),
-    `${rate(node.rate)} a second`, node.capacity == null ? "" : `capacity ${share(node.capacity)}`, mark,
+    `${rate(node.rate)} a second`, `capacity ${share(node.capacity)}`,
+    node.busiest != null && `its busiest task ${share(node.busiest)}`, mark,
   ].filter(Boolean).join(", ");
+  const [full, words] = node.busiest == null ? [node.capacity, share(node.capacity)]
+    : [node.busiest, `max ${share(node.busiest)}`];
+  const track = size - 2 * inset - 8 - 7 * words.length;
   const width = 16 + 6.7 * mark.length;
   return html`<a href=${href} class=${`node ${kind}${isSelected ? " selected" : ""}`}
     aria-label=${label} aria-current=${isSelected ? "true" : null}
@@ -76,11 +80,9 @@ function NodeView({ node, at, size, href, isSelected }) {
     <text class="name" x=${inset} y="24">${clip(node.id, Math.floor((size - 2 * inset) / LETTER))}<title>${node.id}</title></text>
     <text class="facts" x=${inset} y="42">${`× ${node.facts.parallelism}`}</text>
     <text class="facts end" x=${size - inset} y="42">${`${rate(node.rate)}/s`}</text>
-    ${node.capacity != null && html`
-      <rect class="track" x=${inset} y="50" width=${size - 2 * inset - 44} height="5" rx="2.5" />
-      <rect class=${`fill ${level(node.capacity)}`} x=${inset} y="50" height="5" rx="2.5"
-        width=${((size - 2 * inset - 44) * node.capacity).toFixed(1)} />
-      <text class="facts end" x=${size - inset} y="56">${share(node.capacity)}</text>`}
+    <rect class="track" x=${inset} y="50" width=${track} height="5" rx="2.5" />
+    <rect class=${`fill ${level(full)}`} x=${inset} y="50" height="5" rx="2.5" width=${(track * full).toFixed(1)} />
+    <text class="facts end" x=${size - inset} y="56">${words}</text>
     ${mark && html`<g class="mark" transform=${`translate(${size - width - 10} -10)`}>
       <rect width=${width} height="19" rx="9.5" /><text x=${width / 2} y="13.5">${mark}</text></g>`}
   </a>`;
@@ -89,7 +91,8 @@ function NodeView({ node, at, size, href, isSelected }) {
 function Legend() {
   return html`<ul class="legend" aria-label="Legend">
     <li><span class="key round"></span>spout</li><li><span class="key"></span>bolt</li>
-    <li><span class="key bar"></span>capacity: share of the time in which the tasks are busy</li>
+    <li><span class="key bar"></span>capacity: share of the time in which the tasks are busy;
+      max: that of the busiest one, if it is much busier than the others</li>
     <li><span class="dot busy"></span>bottleneck</li>
     <li><span class="dot bad"></span>failing, stuck or quarantined</li>
     <li><span class="dot wait"></span>waits for a dependency</li>

@@ -9,7 +9,7 @@ const WIDEST = 260;
 /** Positions: {width, height, nodeWidth, nodes: Map id → {x, y}, edges: [{path, label: {x, y}}]}. */
 export function layout(ids, edges, isVertical) {
   const longest = Math.max(0, ...ids.map((id) => id.length)) * LETTER + 46;
-  const nodeWidth = isVertical ? 142 : Math.min(Math.max(170, longest), WIDEST);
+  const nodeWidth = Math.min(Math.max(isVertical ? 142 : 170, longest), WIDEST);
   const graph = new Graph({ multigraph: true });
   graph.setGraph({
     rankdir: isVertical ? "TB" : "LR", nodesep: isVertical ? 16 : 26,

@@ -1,7 +1,7 @@
 // Derives what the page shows from the facts of a topology: rates, capacity, edges, problems.
 // Nothing here touches the document.
 
-import { count, elapsed, plural } from "./format.js";
+import { count, elapsed, plural, timeOfDay } from "./format.js";
 
 const WINDOW_S = 5; // rates are averages over this time
 const SUMS = ["emitted", "transferred", "executed", "acked", "failed", "replayed", "busy_s", "blocked_s"];
@@ -64,6 +64,7 @@ export function derive(facts, history) {
       failing: history.rate(id, "failed"),
       replaying: history.rate(id, "replayed"),
       capacity: Math.min((busy ?? 0) / one.parallelism, 1),
+      busiest: uneven(facts.progress?.busy[id]),
       blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / one.parallelism, 1),
       waits: facts.waiting.filter((wait) => wait.component === id),
       stuck: facts.stuck.filter((call) => call.component === id),
@@ -76,6 +77,9 @@ export function derive(facts, history) {
   for (const node of nodes) node.state = stateOf(node, !node.isSpout || !isPlaced);
   return { nodes, byId: new Map(nodes.map((one) => [one.id, one])), edges: edgeRates(facts, history) };
 }
+
+/** The share of time in which the busiest task of a component is busy; null: not much more than all. */
+const uneven = (loads) => (loads?.is_uneven ? loads.top : null);
 
 /** Whether a component or a stream is the plumbing of batches or of watermarks. */
 export const isInternal = (name) => /^(\$|__)/.test(name);
@@ -143,6 +147,11 @@ export function problems(facts, derived) {
   const add = (kind, title, text, component = null, traceback = "") =>
     found.push({ kind, title, text, component, traceback });
   if (facts.error) add("bad", "The topology has failed", ...split(facts.error));
+  if (facts.unchanged) {
+    const { command, at_s: at, why } = facts.unchanged;
+    const [first, , more] = split(why);
+    add("bad", `The ${command}${at == null ? "" : ` at ${timeOfDay(at)}`} did not happen`, first, null, more);
+  }
   if (facts.untracked) add("bad", "An untracked record failed", ...split(facts.untracked));
   for (const alike of groupedErrors(facts.quarantined)) {
     const [{ component, task, error, traceback }] = alike;

@@ -82,7 +82,8 @@ export function Components({ derived, href, tracked }) {
       <th scope="row"><a href=${href(node.id)}>${node.id}</a></th>
       <td class="text quiet">${sources(node.id) || (node.isSpout ? "source" : "")}</td>
       <td class="number">${count(node.facts.parallelism)}</td>
-      <td class="number">${rate(node.rate)}</td><td class="number">${share(node.capacity)}</td>
+      <td class="number">${rate(node.rate)}</td><td class="number">${share(node.capacity)}${node.busiest != null && html`
+        <span class="quiet"> max ${share(node.busiest)}</span>`}</td>
       <td class="number">${node.isSpout ? "" : count(node.facts.queued)}</td>
       <td class="number">${count(node.facts.emitted)}</td>
       <td class="number">${tracked ? count(node.facts.acked) : ""}</td>
