@@ -27,7 +27,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
         description="Run topologies with kills, a slow bolt, poison tuples, and other loads; and "
-        "twelve programs over event time, each for a quarter of --seconds.",
+        "twelve programs over event time, on both kinds of stream, each for a quarter of "
+        "--seconds.",
     )
     parser.add_argument(
         "what", nargs="*", choices=[[], *NAMES, *LONG], metavar="|".join(NAMES + LONG)

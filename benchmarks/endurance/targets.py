@@ -30,6 +30,7 @@ TARGETS = (
     Target("poison/wrong", at_most=0),
     Target("poison/rate", at_least=0.95),
     Target("programs/missing", at_most=0),
+    Target("programs/repeated", at_most=0),
     Target("load/lost", at_most=0),
     Target("load/decided_s", at_most=60),
     Target("load/lag_s", at_most=10),

@@ -1,7 +1,9 @@
 """Shared by scenarios: the load, the outage in the middle of it, and the evaluation.
 
 numbers ──5,000/s──▶ the scenario's sink        at least once: no number may be missing
-batches of words ──▶ counts in its state        exactly once: each count must be right
+batches of words ──▶ a slow function ──▶ counts in its state    exactly once: each must be right
+
+Half of the words are the same one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from sunshower import Number, Retry, Spout, Topology
+from sunshower import Line, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
@@ -28,6 +30,7 @@ Figures = dict[str, float | int | str]
 RATE = 5_000  # numbers a second
 _WORDS, _LINES = 1_000, 2_000_000
 _BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS, so a repeated batch changes the counts
+_ROW_S = 0.0002  # the function is busy for most of the time of a batch
 _START_MAX_S, _AROUND_S, _RECOVERY_MAX_S, _DRAIN_MAX_S = 60.0, 10.0, 120.0, 300.0
 _POLL_S = 0.1
 
@@ -60,7 +63,7 @@ class Outage:
 def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> Topology:
     """Numbers to `sink`, and words counted in `state`. `folder`: for the topology's files."""
     words = folder / "words.txt"
-    words.write_text("".join(f"w{number % _WORDS}\n" for number in range(_LINES)))
+    words.write_text("".join(f"{_word(number)}\n" for number in range(_LINES)))
     topology = Topology(name)
     retry = Retry(dead_letters=folder / "dead.jsonl")
     topology.spout("numbers", Paced(RATE), retry=retry).shuffle().bolt("sink", sink)
@@ -68,8 +71,18 @@ def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> 
     more = {"store": InSqlite(folder / "batches.db"), "interval_s": _BATCH_S}
     skip = Skip(dead_letters=folder / "skipped.jsonl")
     lines = batches(topology, "words", spout, skip=skip, **more)
-    lines.group_by("text").aggregate(counted(), state=state)
+    lines.filter(_slow).group_by("text").aggregate(counted(), state=state)
     return topology
+
+
+def _word(number: int) -> str:
+    return f"w{number % _WORDS * (number % 2)}"
+
+
+def _slow(line: Line) -> bool:
+    del line
+    time.sleep(_ROW_S)
+    return True
 
 
 def measure(topology: Topology, outage: Outage, seconds: float) -> Figures:
@@ -139,7 +152,7 @@ def _compare(emitted: int, outage: Outage) -> Figures:
     written = [*outage.written()]
     counts = {str(word): times for word, times in outage.counts().items()}
     rows = sum(counts.values())
-    expected = {f"w{n}": rows // _WORDS + (n < rows % _WORDS) for n in range(_WORDS)}
+    expected = Counter(map(_word, range(rows)))
     wrong = sum(counts.get(word, 0) != times for word, times in expected.items())
     return {
         "lost": len(set(range(emitted)) - set(written)),

@@ -300,7 +300,8 @@ class Part:
 class StageChain:
     """Declares stages. `late`: of records of a source, and of changes of a table behind the stream;
     `note_late`: reads the late rows of a stage, by its name; `state`: makes that of a stage;
-    `in_batches`: the streams are of exactly-once batches."""
+    `in_batches`: the streams are of exactly-once batches; `tasks`: another number of tasks than the
+    one drawn for a stage."""
 
     draw: Random
     late: float
@@ -308,6 +309,7 @@ class StageChain:
     note_late: Callable[[str, Stream[Any]], None]
     state: Callable[[], Any] = MemoryState
     in_batches: bool = False
+    tasks: Callable[[int], int] = int
 
     def stage(self, name: str, kind: str, last: Part, parts: Sequence[Part]) -> Part:
         """A stage behind the part before it, and perhaps behind another one."""
@@ -320,7 +322,8 @@ class StageChain:
             last = _coarse(last)
         is_source = last.is_source or (kind in _TIMED_BOTH and other.is_source)
         late = self.late if is_source else 0.0
-        settings = {"name": name, "state": self.state(), "parallelism": draw.randint(1, 2)}
+        tasks = self.tasks(draw.randint(1, 2))
+        settings = {"name": name, "state": self.state(), "parallelism": tasks}
         declare: dict[str, Any] = {
             **dict.fromkeys((*FAMILIES["window"], "early"), self._window),
             **dict.fromkeys(FAMILIES["join"], self._join),

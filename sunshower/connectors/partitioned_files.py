@@ -131,8 +131,10 @@ class PartitionedFiles:
         assert time is not None
         if isinstance(stream, BatchStream):
             return self._of_batches(stream, time)
-        stream.schema.check_field(time.name, f"{stream}, {self.where}")
+        where = f"{stream}, {self.where}"
+        stream.schema.check_field(time.name, where)
         lines = _Lines(self, stream.schema, are_ends=end_field(origins_of(stream), time.name))
+        stream.topology.keep_place(os.path.realpath(self.place), where)
         notes: Stream[Any] = stream.local_or_shuffle().bolt(
             self.name,
             _Writer(self.place, lines),
@@ -155,6 +157,7 @@ class PartitionedFiles:
             self, stream.schema, are_ends=end_field(origins_of_batches(stream), time.name)
         )
         lines.parts.check(stream.schema, [None])
+        stream.program.keep_place(os.path.realpath(self.place), where)
         notes = stream.operate(_Notes(lines), fields=(_PARTITION, time.name, _END, "txid", "lines"))
         settings = {"state": self.state, "parallelism": self.parallelism, **self._about(time)}
         known = {name: value for name, value in settings.items() if value is not None}
@@ -168,7 +171,6 @@ class PartitionedFiles:
             where,
         )
         rows = BatchStream[_Row](ends.rows).named(ends.slot.name)
-        stream.stage.group.program.keep_place(os.path.realpath(self.place), where)
         state = state_beside(self.state, "rows")
         delivered(rows, _Delivery(self.place), state, f"{self.name}-rows", where)
         return rows.filter(_is_complete).map(_completed)

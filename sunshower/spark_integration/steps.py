@@ -487,9 +487,9 @@ class Spark:
         operator = self.operator([source.schema for source in (stream, *others)])
         stage = stream.stage
         for writer in tables_in(self.step):
-            stage.group.program.keep_place(writer.place, stage.where(f"spark({self.step})"))
+            stream.program.keep_place(writer.place, stage.where(f"spark({self.step})"))
         if (state := self.step.state) is not None:
-            stage.group.program.keep_place(str(state.folder), stage.where(f"spark({self.step})"))
+            stream.program.keep_place(str(state.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 

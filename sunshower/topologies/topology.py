@@ -131,6 +131,7 @@ class Topology:
         self._components: dict[str, Component] = {}
         self._extensions: dict[type[Extension], Extension] = {}
         self._finished: set[type[Extension]] = set()
+        self._places: dict[str, str] = {}  # folder, or id of a sink → the declaration of its writer
         self._declared: dict[str, Component] | None = None  # before extensions added the rest
 
     def extension(self, kind: type[G]) -> G:
@@ -469,6 +470,16 @@ class Topology:
             )
         TASKS.check(f"{where}: parallelism", parallelism, TopologyError)
         RESOURCES.check(f"{where}: resources", resources, TopologyError)
+
+    def keep_place(self, place: str, where: str) -> None:
+        """Register the folder of a table or a sink, or another name of a receiver. Raises
+        DuplicateComponent if it is taken."""
+        if place in self._places:
+            raise DuplicateComponent(
+                f"{where}: {place} is that of {self._places[place]} already, and has one place "
+                "that writes it: give this one another, or merge the streams"
+            )
+        self._places[place] = where
 
     def _with_input(self, bolt: Component, grouped: Grouped[Any]) -> Component:
         where = f"topology {self.id!r}, bolt {bolt.id!r}"

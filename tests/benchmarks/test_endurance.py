@@ -16,7 +16,7 @@ from benchmarks.endurance.__main__ import NAMES, arguments
 from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
 from benchmarks.endurance.kills import KINDS, draw_victims, victims
 from benchmarks.endurance.load import STEP_S, Source, figures
-from benchmarks.endurance.programs import PROGRAMS, declare
+from benchmarks.endurance.programs import PROGRAMS, Declaration
 from benchmarks.endurance.row_files import CAUSES, ROW, RowFile, Rows, read_rows
 from benchmarks.endurance.tables import tables
 from benchmarks.endurance.targets import TARGETS, judge_all
@@ -208,16 +208,25 @@ def test_all_experiments_run_unless_some_are_named() -> None:
     assert arguments(["load"]).what == ["load"], "half an hour, only by its name"
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_program_over_event_time_has_rows(name: str, tmp_path: Path) -> None:
-    topology, last = declare(name, tmp_path, StartSignal(tmp_path), 15.0, 1)
-    assert len(topology.graph().bolts) > len(PROGRAMS[name])
+def test_each_program_over_event_time_has_rows(
+    name: str, tmp_path: Path, *, in_batches: bool
+) -> None:
+    declared = Declaration(name, tmp_path, StartSignal(tmp_path), 15.0, 1, in_batches)
+    topology, last = declared.topology()
+    new, _ = declared.topology(is_new=True)
+    former, others = (
+        [component.parallelism for component in declared.graph().components.values()]
+        for declared in (topology, new)
+    )
+    assert former != others
     assert by_place(last.rows())
 
 
 def test_the_programs_over_event_time_are_shown() -> None:
     run = {"name": "two streams", "stages": "a → b", "kills": 7, "rows": 9, "missing": 1}
-    report = {"programs": {"missing": 1, "each": [run | {"other": 2}]}}
+    report = {"programs": {"missing": 1, "each": [run | {"repeated": 0, "other": 2}]}}
     targets = {target["figure"]: target["met"] for target in judge_all(report)}
     assert targets["programs/missing"] is False
     console = Console(file=io.StringIO(), width=160)

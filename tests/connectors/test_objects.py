@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +35,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import Bounds, FixedBatchSpout, InMemory, InSqlite, batches, count
 from tests.connectors.s3_server import SECRET, S3Server, s3_server
+from tests.kafka.schema_registry import served
 from tests.kafka.stage import Run, running
 from tests.trident.rigs.emitting import Drive
 
@@ -302,14 +302,11 @@ def test_what_the_store_refuses_concerns_every_record(code: str) -> None:
 
         def log_message(self, *_: Any) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        where = f"endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1"
+    with served(Refusing) as server:
+        place = server.removeprefix("http://")
+        where = f"endpoint_override={place}&scheme=http&region=us-east-1"
         with pytest.raises(StoreError, match=r"refuses that|cannot be used") as refused:
             ObjectFolder(f"s3://a:{SECRET}@bucket/x?{where}", "test").write("a", b"x")
-        server.shutdown()
-        thread.join()
     assert is_unavailable(refused.value)
 
 

@@ -30,6 +30,7 @@ from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.event_time_swarm import (
@@ -192,6 +193,31 @@ def test_a_window_that_divides_no_event_time_is_refused(tmp_path: Path, window: 
     kind: Any = window
     with pytest.raises(TopologyError, match="does not divide event time into partitions"):
         PartitionedFiles(tmp_path, kind, state=MemoryState())
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0)])
+def test_a_second_sink_with_the_folder_is_refused(
+    first: bool, second: bool, tmp_path: Path
+) -> None:
+    """Also if one of them is on batches, or its path is another one to the same folder."""
+    topology = Topology("clicks")
+    clicks = [Click("a", 1)]
+    batch = FixedBatchSpout(clicks, 1, type=Click)
+    streams: tuple[Any, ...] = (
+        topology.spout("clicks", Records(clicks, type=Click)),
+        batches(topology, "batches", batch, store=InMemory()),
+    )
+    (tmp_path / "link").symlink_to(tmp_path / "clicks", target_is_directory=True)
+    folders = tmp_path / "clicks", tmp_path / "link"
+    one, other = (
+        PartitionedFiles(folder, TENS, state=MemoryState(), name=name)
+        for folder, name in zip(folders, "ab", strict=True)
+    )
+    streams[first].apply(one)
+    with pytest.raises(TopologyError, match=r"PartitionedFiles\(link\): .* has one place that wri"):
+        streams[second].apply(other)
+    again = PartitionedFiles(tmp_path / "others", TENS, state=MemoryState(), name="b")
+    streams[second].apply(again)
 
 
 # ---- deaths --------------------------------------------------------------------------------------

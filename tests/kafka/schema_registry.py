@@ -73,11 +73,13 @@ class WritableRegistry(RegistryHandler):
 
 
 @contextmanager
-def served(handler: type[RegistryHandler]) -> Iterator[str]:
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """The address of a server with this handler."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

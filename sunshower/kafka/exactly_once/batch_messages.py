@@ -86,7 +86,7 @@ class KafkaMessages:
         where = stream.stage.where(self._where)
         composer = Composer(where, self._topic, **self._message)
         composer.check(stream.schema)
-        stream.stage.group.program.keep_place(f"transactional_id {self._id!r}", where)
+        stream.program.keep_place(f"transactional_id {self._id!r}", where)
         delivery = _Topic(self._settings, self._topic, self._id, composer)
         return BatchStream(delivered(stream, delivery, self._state, self._name, where))
 

@@ -245,7 +245,6 @@ class StreamProgram:
         self.topology = topology
         self.groups: dict[str, GroupBuilder] = {}
         self.states: dict[str, str] = {}  # name → the declaration that writes it
-        self.places: dict[str, str] = {}  # folder, or id of a sink → the declaration that writes it
         self.built = False
 
     def finish(self) -> None:
@@ -288,16 +287,6 @@ class StreamProgram:
                 "merge the streams"
             )
         self.states[name] = where
-
-    def keep_place(self, place: str, where: str) -> None:
-        """Register the folder of a table or a sink, or another name of a receiver. Raises
-        DuplicateComponent if it is taken."""
-        if place in self.places:
-            raise DuplicateComponent(
-                f"{where}: {place} is that of {self.places[place]} already, and has one place that "
-                "writes it: give this one another, or merge the streams"
-            )
-        self.places[place] = where
 
 
 def is_uneven(rows: StageRows[BatchStage]) -> bool:

@@ -400,13 +400,15 @@ def make():
 """
 
 
-@pytest.mark.parametrize("is_file", [True, False], ids=["file", "python -c"])
+@pytest.mark.parametrize("given", ["file", "python -c", "stdin"])
 def test_the_module_of_a_script_that_submits_itself_is_one_object(
-    tmp_path: Path, is_file: bool
+    tmp_path: Path, given: str
 ) -> None:
     files = {"its_neighbour.py": ITS_NEIGHBOUR, "script.py": SCRIPT}
     script = write(tmp_path / "script", files, out=str(tmp_path / "out.jsonl")) / "script.py"
-    plan = call(script if is_file else script.read_text(), cwd=script.parent)
-    path = "" if is_file else str(script.parent)
+    data = script.read_bytes() if given == "stdin" else b""
+    code = {"file": script, "python -c": script.read_text(), "stdin": Path("-")}[given]
+    plan = call(code, data=data, cwd=script.parent)
+    path = "" if given == "file" else str(script.parent)
     call(WORK, data=plan, cwd=tmp_path, path=path)
     assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcdef", True)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from math import ceil
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.simulated.stage_chains import FIELDS, Part, Row, StageChain
+from benchmarks.simulated.stage_chains import FIELDS, Part, Row, StageChain, alone
 from sunshower import Context, KeyState, Topology, collect, sessions, tumbling
 from sunshower.errors import Unavailable
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise
 from sunshower.simulation.cluster import SimRun
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import MapState
@@ -22,6 +25,7 @@ from sunshower.trident import (
     batches,
 )
 from sunshower.trident.spouts.bounds import Room
+from sunshower.trident.states.factories import KeptState
 from tests.topologies.operators.windows.event_time_swarm import (
     DELAY_S,
     LATE,
@@ -36,6 +40,8 @@ from tests.topologies.operators.windows.event_time_swarm import (
 from tests.topologies.operators.windows.stage_swarm import StageProgram, kinds_of
 from tests.topologies.operators.windows.stage_swarm import numbers_in as numbers_in_row
 from tests.topologies.operators.windows.stage_swarm import relay as numbered_event
+from tests.trident.rigs.batch_swarm import UnreliableStore
+from tests.trident.rigs.unsure import Troubles, UnsureState
 
 
 class _LogBatches:
@@ -153,7 +159,7 @@ class BatchProgram(_BatchLogs):
         topology, draw = Topology("events", **SETTINGS), self.draw
         streams = [
             stream.map(relay, fields=("key", "number", "at"))
-            for stream in streams_of(self, topology, self.kinds)
+            for stream in streams_of(self, topology, self.kinds, draw, InMemory())
         ]
         by_key = streams[0].merge(*streams[1:]).group_by("key")
         numbers = collect("number", name="numbers")
@@ -192,40 +198,133 @@ def other_numbers(run: SimRun, draw: Random) -> None:
     run.rebalance(tasks={draw.choice(stages): tasks}, wait_s=draw.choice((0.0, 5.0)))
 
 
-class BatchStageProgram(_BatchLogs, StageProgram):
-    """A random chain of stages in batches. Its rows and the late ones are in states."""
+def errors(run: SimRun, draw: Random) -> None:
+    """A stage fails some batches, which are repeated."""
+    stages = [id for id in run.plan.graph.components if not id.startswith("$")]
+    fault = Raise(component=draw.choice(stages), probability=draw.random() / 10)
+    run.disturb(InjectedFaults(raises=(fault,)))
 
-    faults: ClassVar = {**StageProgram.faults, "other numbers": other_numbers}
+
+class Unopened:
+    """Code that a task cannot open."""
+
+    def prepare(self, context: Context) -> None:
+        raise ValueError("on purpose: it does not open")
+
+    def __call__(self, row: Any) -> tuple[int, Any, tuple[int, ...]]:
+        return alone(row)
+
+
+def skewed(event: Event) -> tuple[int, int, tuple[int, ...]]:
+    key, at, ids = numbered_event(event)
+    return key if event.number % 2 else 0, at, ids
+
+
+SILENT_S = 4.0  # after which a worker is replaced; sources are idle later
+
+
+class BatchStageProgram(_BatchLogs, StageProgram):
+    """A random chain of stages in batches. Its rows and the late ones are in states, like those of
+    the stages: their store may lose answers, and write late or twice."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.kinds = kinds_of(seed, in_batches=True)
-        self.rows, self.late_rows = MemoryState(), dict[str, MemoryState]()
+        self.faults = {
+            **StageProgram.faults,
+            "other numbers": other_numbers,
+            "errors": errors,
+            "new code": self._upgrade,
+            "a silent worker": self._suspend,
+            "an unsure store": self._be_unsure,
+            "a store away": self._be_away,
+        }
+        # Of every second program one key has most of the records.
+        self._row_of = skewed if seed % 2 else numbered_event
+        self.batches = UnreliableStore(Random(seed + 2))
+        self.troubles = Troubles(Random(seed + 3), (0.0, 0.0, 0.2)[seed % 3])
+        self.states = dict[str, UnsureState]()
+        self._silent, self._step = dict[int, tuple[SimRun, int]](), 0
+        self._back = 0  # when the store is there again
 
     def topology(self) -> Topology:
-        draw, topology = self.draw, Topology("stages", **SETTINGS)
-        chance = LATE + SPEED * DELAY_S
-        chain = StageChain(draw, LATE, chance, self._keep_late, in_batches=True)
+        self._begun = self.draw.getstate()
+        return self._declared(self.draw)
+
+    def _declared(self, draw: Random, tasks: Any = int, code: Any = None) -> Topology:
+        """`tasks`: see StageChain; `code`: a function of the rows of the sources that changes
+        nothing."""
+        topology = Topology("stages", worker_timeout_s=SILENT_S, **SETTINGS)
+        states = (f"state {number}" for number in count())
+        chain = StageChain(
+            draw,
+            LATE,
+            LATE + SPEED * DELAY_S,
+            self._keep_late,
+            lambda: self._state(next(states)),
+            in_batches=True,
+            tasks=tasks,
+        )
         kinds = [draw.choice((Transactional, Opaque)) for _ in self.logs]
-        parts = [
-            Part(
-                stream.map(numbered_event, fields=FIELDS), self._on_time(log), "source", False, True
-            )
-            for stream, log in zip(streams_of(self, topology, kinds), self.logs, strict=True)
-        ]
+        parts = []
+        streams = streams_of(self, topology, kinds, draw, self.batches)
+        for stream, log in zip(streams, self.logs, strict=True):
+            rows = stream.map(self._row_of, fields=FIELDS)
+            rows = rows if code is None else rows.map(code, fields=FIELDS)
+            parts.append(Part(rows, self._on_time(log), "source", is_source=True))
         last = parts[0]
         for number, kind in enumerate(self.kinds):
             last = chain.stage(f"s{number}", kind, last, parts)
             parts.append(last)
-        _keep(last.stream, self.rows, "rows")
+        _keep(last.stream, self._state("rows"), "rows")
         self.last = last
         return topology
 
+    def _state(self, name: str) -> UnsureState:
+        """The state of a name: new code has the same ones."""
+        return self.states.setdefault(name, UnsureState(MemoryState(), self.troubles))
+
+    def _upgrade(self, run: SimRun, draw: Random) -> None:
+        """New code, with other numbers of tasks. A third of it does not open: then the former code
+        continues."""
+        begun = Random()
+        begun.setstate(self._begun)
+        code = draw.choice((alone, alone, Unopened()))
+        new = self._declared(begun, lambda _: draw.randint(1, 3), code)
+        run.upgrade(new.graph(), wait_s=draw.choice((0.0, 5.0)), waits=False)
+
+    def _suspend(self, run: SimRun, draw: Random) -> None:
+        """A worker is silent until another process has replaced it, and then continues."""
+        worker = draw.choice(run.plan.workers)
+        run.pause_worker(worker)
+        self._silent[worker] = run, self._step + ceil(SILENT_S) + draw.randint(1, 5)
+
+    def _be_unsure(self, run: SimRun, draw: Random) -> None:
+        self.troubles.ratio = self.batches.share = draw.choice((0.1, 0.3))
+
+    def _be_away(self, run: SimRun, draw: Random) -> None:
+        self.troubles.is_away, self._back = True, self._step + draw.randint(2, 12)
+
+    def produce(self, step: int) -> None:
+        self._step = step
+        self.troubles.is_away &= step < self._back
+        for worker, (run, until) in [*self._silent.items()]:
+            if until <= step:
+                del self._silent[worker]
+                run.resume_worker(worker)
+        super().produce(step)
+
+    def end(self) -> None:
+        self.troubles.ratio = self.batches.share = 0.0
+        self.troubles.is_away = False
+        super().end()
+
     def written(self) -> list[Row]:
         """The rows of the last stage, without the ids of records that came too late."""
+        self.troubles.calm()
         return [
             Row(row.key, row.at, ids)
-            for row in _kept(self.rows)
+            for row in _kept(self.states["rows"])
             if (ids := tuple(sorted({*row.ids} - self.too_old)))
         ]
 
@@ -233,24 +332,24 @@ class BatchStageProgram(_BatchLogs, StageProgram):
         """The records that came too late for a stage, by its name."""
         return {
             name: ids
-            for name, state in self.late_rows.items()
-            if (ids := {id for row in _kept(state) for id in row.ids} - self.too_old)
+            for name, state in self.states.items()
+            if name.endswith("late")
+            and (ids := {id for row in _kept(state) for id in row.ids} - self.too_old)
         }
 
     def _keep_late(self, name: str, stream: Any) -> None:
-        self.late_rows[name] = MemoryState()
-        _keep(stream, self.late_rows[name], name)
+        _keep(stream, self._state(name), name)
 
     def _on_time(self, log: EventLog) -> Any:
         return lambda: [
-            Row(*numbered_event(event))
+            Row(*self._row_of(event))
             for part in log.partitions
             for event in part
             if event.number in self.on_time
         ]
 
 
-def _keep(stream: Any, state: MemoryState, name: str) -> None:
+def _keep(stream: Any, state: KeptState, name: str) -> None:
     stream.global_().partition_persist(state, _keep_rows, name=name)
 
 
@@ -265,15 +364,17 @@ def _as_lists(row: list[Any]) -> list[Any]:
     return [key, at if isinstance(at, int | float) else str(at), ids]
 
 
-def _kept(state: MemoryState) -> list[Row]:
+def _kept(state: KeptState) -> list[Row]:
     return [Row(key, at, tuple(ids)) for key, at, ids in dict(state.items()).get("rows", ())]
 
 
-def streams_of(program: EventProgram, topology: Topology, kinds: Sequence[Any]) -> list[Any]:
+def streams_of(
+    program: EventProgram, topology: Topology, kinds: Sequence[Any], draw: Random, store: Any
+) -> list[Any]:
     """The batches of the sources of a program."""
-    draw, streams = program.draw, list[Any]()
+    streams = list[Any]()
     about: Any = {
-        "store": InMemory(),
+        "store": store,
         "max_batches": draw.choice((1, 1, 3)),
         "interval_s": draw.choice((1.0, 2.0)),
         "skip": Skip(attempts=10_000),

@@ -113,6 +113,14 @@ def rise(match: Match[Order]) -> Run:
     return Run(match["even"][0].key, tuple(numbers))
 
 
+def order_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row[:3]
+
+
+def half_of(order: Order) -> tuple[str, int, int]:
+    return order.key, order.number * 2 // SIZE, order.at
+
+
 def interval(order: Order) -> tuple[int, int]:
     return order.at, order.at + order.number % 11
 
@@ -127,6 +135,7 @@ JOINS: Mapping[str, Mapping[str, Any]] = {
 }
 PAIR = ("key", "number", "at", "price_at", "price")
 NAMES = ("timed", "ordered", "matched", "versions", "as-of", "ever", "both", *JOINS)
+MORE = ("current", "distinct")  # which a program has if it is given their names
 
 
 def declare(
@@ -141,16 +150,24 @@ def declare(
         table = prices.group_by("key").table(field="at", **settings("versions"))
         return orders.join(table, as_of="at", how="left", late=LATE, fields=PAIR, **given)
 
+    def current(**given: Any) -> Any:
+        """Each order: which version a table has depends on the moment."""
+        table = prices.group_by("key").table(field="at", **given)
+        return orders.join(table, how="left", fields=PAIR).map(order_of, fields=PAIR[:3])
+
     def joined(**given: Any) -> Any:
         fields = {} if given.get("how") in ("semi", "anti") else {"fields": PAIR}
         return orders.join(prices, "key", field="at", late=LATE, **fields, **given)
 
+    halves = orders.map(half_of, fields=("key", "half", "at"))
     last, about = PatternStep("last", is_even, strict=True), {"event_time": "at", "late": LATE}
     made: dict[str, Callable[..., Any]] = {
         "timed": partial(by_key.process, remind, on_timer=reminded, **about),
         "ordered": partial(in_order.process, collect_run, on_timer=run_is_over),
         "matched": partial(in_order.match, *steps, last, within=8 * STEP, select=rise),
         "as-of": as_of,
+        "current": current,
+        "distinct": partial(halves.distinct, ["key", "half"], **about),
         "ever": partial(orders.join, prices, "key", keep_s=None, fields=PAIR),
         **{name: partial(joined, **given) for name, given in JOINS.items()},
         "both": partial(
@@ -167,7 +184,9 @@ def texts(rows: list[Any]) -> Counter[tuple[str, ...]]:
     return Counter(tuple(map(str, row)) for row in rows)
 
 
-def of_ordinary_streams(seed: int) -> dict[str, Counter[tuple[str, ...]]]:
+def of_ordinary_streams(
+    seed: int, names: Collection[str] = NAMES
+) -> dict[str, Counter[tuple[str, ...]]]:
     """The rows that ordinary streams make of the records of a program."""
     topology, draw = Topology("ordinary"), Random(seed)
     logs = orders_of(draw), prices_of(draw)
@@ -176,7 +195,7 @@ def of_ordinary_streams(seed: int) -> dict[str, Counter[tuple[str, ...]]]:
         for kind, part in zip((Order, Price), logs, strict=True)
     ]
     made: dict[str, list[Any]] = {}
-    for name, rows in declare(*streams, lambda name: {"name": name}).items():
+    for name, rows in declare(*streams, lambda name: {"name": name}, names).items():
         made[name] = []
         rows.peek(made[name].append)
     run_inline(topology.graph(), clock=ManualClock())
@@ -187,7 +206,7 @@ class KeyedProgram(MovingProgram):
     """The same in batches, whose numbers of tasks differ from run to run. The rows of each operator
     are in the state of its name with "-rows"."""
 
-    names = (*NAMES, *(f"{name}-rows" for name in NAMES))
+    names = tuple(each for name in (*NAMES, *MORE) for each in (name, f"{name}-rows"))
 
     def __init__(
         self,
@@ -235,8 +254,8 @@ class KeyedProgram(MovingProgram):
                 tuple(row)
                 for row in dict(self.states[f"{name}-rows"].items(f"{name}-rows")).get("rows", ())
             )
-            for name in NAMES
-            if name != "versions" and name in self.only
+            for name in self.only
+            if name != "versions"
         }
 
     def totals(self) -> dict[str, Any]:

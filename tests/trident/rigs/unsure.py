@@ -33,15 +33,17 @@ class Troubles:
     """The random faults of all clients of a store, and the writes that are still late."""
 
     def __init__(self, random: Random, ratio: float = 0.3) -> None:
+        """`ratio`: of the writes that fail; it may be changed, like `is_away`: nothing happens."""
         self._random = random
-        self._ratio = ratio
+        self.ratio, self.is_away = ratio, False
         self._late: list[Callable[[], None]] = []
         self.count = dict.fromkeys(Trouble, 0)
 
     def put(self, write: Callable[[], None]) -> None:
+        self._check_there()
         self.pass_by()
         trouble = Trouble.NONE
-        if self._random.random() < self._ratio:
+        if self._random.random() < self.ratio:
             trouble = self._random.choice([*Trouble][1:])
         self.count[trouble] += 1
         if trouble in {Trouble.LATE, Trouble.TWICE}:
@@ -52,9 +54,14 @@ class Troubles:
             raise StoreUnreachable(f"on purpose: {trouble.value}")
 
     def read(self) -> None:
+        self._check_there()
         self.pass_by()
-        if self._random.random() < self._ratio / 4:
+        if self._random.random() < self.ratio / 4:
             raise StoreUnreachable("on purpose: no answer")
+
+    def _check_there(self) -> None:
+        if self.is_away:
+            raise StoreUnreachable("on purpose: it is away")
 
     def pass_by(self) -> None:
         """Execute some of the late writes."""
@@ -68,7 +75,7 @@ class Troubles:
 
     def calm(self) -> None:
         """Execute all late writes, and end all faults."""
-        self._ratio = 0.0
+        self.ratio, self.is_away = 0.0, False
         while self._late:
             self.pass_by()
 

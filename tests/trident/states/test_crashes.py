@@ -19,7 +19,7 @@ from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.group_rig import Numbers, OpaqueNumbers, Rig
 from tests.trident.rigs.group_steps import Steps, Watched
-from tests.trident.rigs.keyed_batches import NAMES, KeyedProgram, of_ordinary_streams
+from tests.trident.rigs.keyed_batches import MORE, NAMES, KeyedProgram, of_ordinary_streams
 from tests.trident.rigs.moving_states import Life
 from tests.trident.rigs.programs import SETTINGS
 from tests.trident.rigs.real_states import InState
@@ -124,7 +124,7 @@ def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit
 # ---- the states of keyed operators ---------------------------------------------------------------
 
 SEED = 1
-KEYED = [name for name in NAMES if name != "versions"]  # the table of "as-of"
+KEYED = [*(name for name in NAMES if name != "versions"), *MORE]  # "as-of" has two
 
 
 def states_of(name: str) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def states_of(name: str) -> tuple[str, ...]:
 
 @cache
 def expected() -> dict[str, Any]:
-    return {**of_ordinary_streams(SEED)}
+    return {**of_ordinary_streams(SEED, (*NAMES, *MORE))}
 
 
 def ends_at(
@@ -142,7 +142,7 @@ def ends_at(
     """Let the process end at a write, and the next run, with another number of tasks, complete.
     Returns whether there was such a write."""
     program = KeyedProgram(SEED, is_opaque, store, states_of(name))
-    tasks = dict.fromkeys((*NAMES, "in"), 2)
+    tasks = dict.fromkeys((*NAMES, *MORE, "in"), 2)
     has_ended = not program.run(Life(last, is_after), tasks)
     if has_ended:
         assert program.run(Life(), dict.fromkeys(tasks, (2, 1, 3)[last % 3]))
@@ -173,13 +173,14 @@ def each_way(step: int, name: str) -> Iterator[tuple[int, bool, bool]]:
 def test_each_row_of_a_keyed_operator_is_made_once_when_the_process_ends_at_any_write(
     name: str, store: str, step: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Timers, order, patterns, all joins, tables and joins as of a time, in each store."""
+    """Timers, order, patterns, all joins, tables, joins as of a time, and `distinct`, in each
+    store."""
 
     def new_state(_: str, kind: Any) -> Any:
         return state_in(request, store, tmp_path, kind)
 
     for last, is_opaque, is_after in each_way(step, name):
         if not ends_at(last, name, new_state, is_opaque=is_opaque, is_after=is_after):
-            assert last > 20
+            assert last > 10
             return
     raise AssertionError("the run never completes")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -182,7 +182,7 @@ def other_number(run: SimRun, draw: Random) -> None:
 class ConnectedProgram(EventProgram):
     """Records of two types, from one log each or from one log, whose timers fire together."""
 
-    faults: ClassVar = {"other number": other_number, **EventProgram.faults}
+    faults: Mapping[str, Any] = {"other number": other_number, **EventProgram.faults}
 
     def topology(self) -> Topology:
         draw, topology = self.draw, Topology("connected", spout_pending=64, **SETTINGS)

@@ -217,7 +217,7 @@ DISTURBANCES = {*CHANGES, *_FAULTS, "catch up"}
 class EventProgram:
     """One random program. Its fields tell what was written: `on_time` and `too_old` numbers."""
 
-    faults = _FAULTS
+    faults: Mapping[str, Any] = _FAULTS
 
     def __init__(self, seed: int) -> None:
         self.seed, draw = seed, Random(seed)
@@ -335,7 +335,7 @@ def run_program(program: EventProgram) -> SimRun:
                 program.change(step, CHANGES[seed % 9] if is_chosen else draw.choice(CHANGES))
             if is_chosen or draw.random() < 0.1:
                 faults = [*program.faults]
-                fault = faults[seed % 8] if is_chosen else draw.choice(faults)
+                fault = faults[seed % len(faults)] if is_chosen else draw.choice(faults)
                 with suppress(ClusterError):
                     program.faults[fault](run, draw)
                     program.happened[fault] += 1

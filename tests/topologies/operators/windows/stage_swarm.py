@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from math import ceil
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from benchmarks.simulated.stage_chains import (
     FAMILIES,
@@ -92,7 +93,7 @@ def other_numbers(run: SimRun, draw: Random) -> None:
 class StageProgram(EventProgram):
     """Two to four stages, each behind the one before, or behind that and a source or another."""
 
-    faults: ClassVar = {"other numbers": other_numbers, **EventProgram.faults}
+    faults: Mapping[str, Any] = {"other numbers": other_numbers, **EventProgram.faults}
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
