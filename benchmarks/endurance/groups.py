@@ -72,8 +72,8 @@ class Events(PartitionedSpout):
 
 
 def event(number: int) -> Event:
-    """The events of even numbers begin a session; in the first seconds the others do, too, whose
-    second event is one that has no first one."""
+    """An event of an even number begins a session. Another one is the last of a session, or in the
+    first PAUSE_S seconds alone in one, whose number is negative."""
     session = number // 2 - (number % 2) * PAUSE_S * RATE // 2
     return Event(session, number * _SECOND // RATE)
 
@@ -109,7 +109,7 @@ def run_groups(folder: Path, seconds: float, log: Log) -> dict[str, Any]:
         at, at_s = 0.0, time.monotonic()
         while (snapshot := topology.snapshot()).state is not State.FINISHED:
             topology.work(_WORK_S)
-            done = topology.snapshot().figures(_MASTER)["batches committed"]
+            done = topology.snapshot().figures(_MASTER).get("batches committed", 0)
             if done - at >= every:
                 now = time.monotonic()
                 sample = {

@@ -474,11 +474,12 @@ class StoredMap:
         if self._attempt is None:
             return [entry.value for entry in self._read(texts)]
         self._fetch(texts)
-        if not self._written:
-            stored = [*map(self._found.__getitem__, texts)]
-            if max(map(_TXID, stored), default=0) < self._attempt.txid:
-                return read_all(stored)
-        return [self._now(text) for text in texts]
+        found, written = self._found, self._written
+        stored: list[Kept] = [found[text] for text in texts if text not in written]
+        if max(map(_TXID, stored), default=0) >= self._attempt.txid:
+            return [self._now(text) for text in texts]
+        entries = [written[text] if text in written else found[text] for text in texts]
+        return read_all(entries if written else stored)
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
         txid = self._begun().txid
