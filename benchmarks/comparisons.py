@@ -97,6 +97,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
         ),
         "constants-peers": lambda: peer_comparisons.constants(shared.cluster, options.seconds, log),
         "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages),
+        "nexmark-once": lambda: nexmark.once(shared.cluster, options.messages // 5),
         "history": lambda: history.comparison(shared.cluster, options.seconds),
         "idle": lambda: idle.comparison(shared.cluster, options.idle_seconds),
         "latency": lambda: latency.comparison(shared.cluster, options.seconds),

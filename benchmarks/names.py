@@ -7,6 +7,7 @@ NAMES = (
     "word-count-classes",
     "word-count-peers",
     "nexmark",
+    "nexmark-once",
     "constants",
     "constants-peers",
     "history",

@@ -1,4 +1,8 @@
-"""Queries of the Nexmark benchmark, compared with plain loops over the same events in memory."""
+"""Queries of the Nexmark benchmark, compared with plain loops over the same events in memory.
+
+`once`: those with states, exactly once, compared with ordinary streams whose states are in SQLite,
+too. Both are on the disk when a batch is committed, or a tuple is acked.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,22 @@ from benchmarks.measure import Comparison, Entry, Outcome, Sample
 from benchmarks.processes import Starter, run_together
 from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.topologies import Sink, WaitingSpout
+from benchmarks.trident_runs import commit_all
+from benchmarks.trident_topologies import MAX_BATCHES, SOURCE, WaitingBatches
 from examples.nexmark import events, inputs, joins, queries, stateless, totals, windows
 from examples.nexmark.events import Bid, Event
-from sunshower import Context, Topology
+from sunshower import Context, Stream, Topology
+from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.config import Internals
 from sunshower.runtime.plan import Layout
+from sunshower.state import SqliteState
+from sunshower.trident import InSqlite, batches
+from sunshower.trident.spouts.bounds import Room
+from sunshower.trident.spouts.port import PartitionedSpout
 
-NAME = "nexmark"
+NAME, ONCE = "nexmark", "nexmark_once"
+QUERIES_ONCE = ("q0", "q4", "q5", "q7", "q9", "q11", "q20")
 UNIT = "M events/s"
 MILLION = 1e6
 RATE = 1_000  # events a second of event time
@@ -35,12 +47,19 @@ SOURCES = 2  # tasks of the source
 
 @dataclass(frozen=True)
 class Run:
-    """A query over the `count` events in a file, which make so many rows."""
+    """A query over the `count` events in a file, which make so many rows; None: a running total
+    has a row for each batch that changes it."""
 
     query: str
     file: Path
     count: int
-    rows: int
+    rows: int | None
+
+    def sample(self, outcome: Outcome) -> Sample:
+        """The speed. Raises BenchmarkError for another number of rows."""
+        if self.rows is not None:
+            outcome.expect(self.rows)
+        return replace(outcome, done=self.count).sample(MILLION)
 
 
 class Source(WaitingSpout):
@@ -59,6 +78,36 @@ class Source(WaitingSpout):
     def records(self) -> Iterator[Any]:
         yield from self.wait_for_start()
         yield from self._events
+
+
+class BatchSource(PartitionedSpout):
+    """The same events in batches: each task has a partition, whose events are read by `open`."""
+
+    emits = Event
+    _events: Sequence[Event] = ()
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def open(self, context: Context) -> None:
+        if context.component == SOURCE:  # not in the coordinator
+            self._events = read(self._file, context.index)
+
+    def partitions(self) -> Sequence[str]:
+        return [*map(str, range(SOURCES))]
+
+    def emit_new(self, partition: str, last: Any, room: Room) -> Any:
+        first = last["end"] if last else 0
+        part = self._events[first : first + room.records]
+        room.emit(part)
+        end = first + len(part)
+        return {"first": first, "end": end, "last": end == len(self._events)}
+
+    def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
+        room.emit(self._events[metadata["first"] : metadata["end"]])
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        return bool(metadata["last"])
 
 
 class CountRows(Sink):
@@ -197,25 +246,81 @@ def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
     return Comparison(NAME, entries, ratios)
 
 
-def declared(run: Run, signal: StartSignal) -> Topology:
-    name = run.query
-    topology = Topology(f"nexmark-{name}", workers=2, internals=Internals(idle_poll_s=POLL_S))
-    source = topology.spout("source", Source(signal, run.file), parallelism=SOURCES)
-    rows = queries.QUERIES[name](inputs.declare(topology, source, tasks=2))
-    rows.local_or_shuffle().bolt("sink", CountRows(name in ADDED), parallelism=2, fields=())
+def once(cluster: BenchmarkCluster, count: int) -> Comparison:
+    """Each query over `count` events, a multiple of SOURCES, in batches and as an ordinary stream,
+    whose states are in a store of the same kind."""
+    ship([events, inputs, joins, stateless, totals, windows, queries])
+    file = cluster.folder / "events-once"
+    write(file, count)
+    entries, ratios, made = [], [], read_all(file)
+    for name in QUERIES_ONCE:
+        run = Run(name, file, count, LOOPS[name](made) if name in LOOPS else None)
+        key = Key(ONCE, "sunshower", name, UNIT)
+        ordinary = Key(ONCE, "sunshower", f"{name}-ordinary", UNIT)
+        entries += [
+            Entry(key, partial(_once, cluster, run)),
+            Entry(ordinary, partial(_stored, cluster, run)),
+        ]
+        ratios.append(Ratio(f"{ONCE}/{name}/ordinary", key, ordinary))
+    return Comparison(ONCE, entries, ratios)
+
+
+def declared(run: Run, signal: StartSignal, state: SqliteState | None = None) -> Topology:
+    topology = _topology(run)
+    source = topology.spout(SOURCE, Source(signal, run.file), parallelism=SOURCES)
+    rows = queries.QUERIES[run.query](inputs.declare(topology, source, 2, state))
+    return _counted(topology, rows, run)
+
+
+def declared_once(run: Run, signal: StartSignal, folder: Path) -> Topology:
+    topology = _topology(run)
+    spout: Any = WaitingBatches(BatchSource(run.file), signal)
+    store = InSqlite(folder / "batches.db")
+    about: Any = {"parallelism": SOURCES, "store": store, "max_batches": MAX_BATCHES}
+    source: Any = batches(topology, SOURCE, spout, **about)
+    rows: Any = queries.QUERIES[run.query](
+        inputs.declare(topology, source, 2, SqliteState(folder / "states.db"))
+    )
+    return _counted(topology, rows.records("rows", parallelism=2), run)
+
+
+def _topology(run: Run) -> Topology:
+    name = f"nexmark-{run.query}"
+    return Topology(name, workers=2, internals=Internals(idle_poll_s=POLL_S))
+
+
+def _counted(topology: Topology, rows: Stream[Any], run: Run) -> Topology:
+    count_rows = CountRows(run.query in ADDED)
+    rows.local_or_shuffle().bolt("sink", count_rows, parallelism=2, fields=())
     return topology
 
 
 def _ours(cluster: BenchmarkCluster, run: Run) -> Sample:
     signal = cluster.start_signal()
-    outcome = cluster.run(declared(run, signal), signal, Layout.PACK).expect(run.rows)
-    return replace(outcome, done=run.count).sample(MILLION)
+    return run.sample(cluster.run(declared(run, signal), signal, Layout.PACK))
+
+
+def _stored(cluster: BenchmarkCluster, run: Run) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = declared(run, signal, SqliteState(folder / "states.db"))
+        return run.sample(cluster.run(topology, signal, Layout.PACK))
+
+
+def _once(cluster: BenchmarkCluster, run: Run) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = declared_once(run, signal, folder)
+        return run.sample(commit_all(cluster, topology, signal, _rows_of))
+
+
+def _rows_of(run: RayRun) -> int:
+    return sum(count for count, _ in run.results("sink"))
 
 
 def _loop(cluster: BenchmarkCluster, run: Run) -> Sample:
     looping = partial(run_loop, run.query, run.file)
-    outcome = run_together([looping], cluster.folder).expect(run.rows)
-    return replace(outcome, done=run.count).sample(MILLION)
+    return run.sample(run_together([looping], cluster.folder))
 
 
 def run_loop(query: str, file: Path, starter: Starter) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.figures import Target
+from benchmarks.nexmark import QUERIES_ONCE
 from benchmarks.sweeps import pending
 
 _OPERATORS = (
@@ -325,6 +326,15 @@ CURRENT = (
             reason=_WHY_NEXMARK.get(query, ""),
         )
         for query, (what, bound) in _NEXMARK.items()
+    ),
+    *(
+        Target(
+            f"nexmark_once/{query}/ordinary",
+            0.6,
+            row="Nexmark, exactly once in batches",
+            against=f"{query} as an ordinary stream, states in SQLite",
+        )
+        for query in QUERIES_ONCE
     ),
 )
 

@@ -19,7 +19,7 @@ from benchmarks.measure import Comparison, Entry, Log, Sample
 from benchmarks.peers import python_peers
 from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
-from benchmarks.trident_runs import commit_all, empty_batches, growth
+from benchmarks.trident_runs import commit_all, empty_batches, growth, words_counted
 from benchmarks.trident_topologies import without_rows, words_in_files, words_in_kafka
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.topologies.operators.states import StateKind
@@ -131,9 +131,8 @@ def _files(
         with cluster.fresh_folder() as folder:
             signal, store = cluster.start_signal(), _store(zookeeper, folder)
             topology = words_in_files(signal, lines, folder, RECORDS, kind, store)
-            return (
-                commit_all(cluster, topology, signal, folder, kind).expect(count).sample(_MILLION)
-            )
+            done = partial(words_counted, folder, kind)
+            return commit_all(cluster, topology, signal, done).expect(count).sample(_MILLION)
 
     return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_suffix(zookeeper)}", _UNIT), run)
 
@@ -151,7 +150,8 @@ def _kafka(cluster: BenchmarkCluster, topic: kafka.Topic) -> Sample:
     with cluster.fresh_folder() as folder:
         signal = cluster.start_signal()
         topology = words_in_kafka(signal, topic.settings(), topic.name, folder, MESSAGES)
-        return commit_all(cluster, topology, signal, folder).expect(topic.words).sample(_MILLION)
+        done = partial(words_counted, folder, StateKind.OPAQUE)
+        return commit_all(cluster, topology, signal, done).expect(topic.words).sample(_MILLION)
 
 
 def _empty(

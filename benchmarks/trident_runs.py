@@ -7,8 +7,9 @@ received the commit of the last batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks import machine
@@ -31,12 +32,11 @@ def commit_all(
     cluster: BenchmarkCluster,
     topology: Topology,
     signal: StartSignal,
-    folder: Path,
-    kind: StateKind = StateKind.OPAQUE,
+    done: Callable[[RayRun], int],
     sample: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
-    """Run to the end. `done`: the words in the state. `sample` is called ten times a second, with
-    the process ids of the workers."""
+    """Run to the end. `done`: counts what was done. `sample` is called ten times a second, with the
+    process ids of the workers."""
     with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
@@ -44,18 +44,23 @@ def commit_all(
         cluster.during_run(run)
         wait(lambda: (sample and sample(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
-        snapshot = run.snapshot()
+        snapshot, count = run.snapshot(), done(run)
     figures = _master(snapshot).figures
     if figures["attempts failed"] or figures["batches skipped"]:
         raise BenchmarkError(f"batches of {topology.id} have failed: {figures}")
-    emitters = [task.figures for task in snapshot.tasks() if task.component == SOURCE]
+    emitters = _emitters(snapshot)
     return Outcome(
         min(figures[BEGUN] for figures in emitters),
         max(figures[SUCCEEDED] for figures in emitters),
-        sum(count for _, count in state_of(folder, kind).items()),
+        count,
         None if None in (before_s, after_s) else after_s - before_s,
         {"batches": figures["batches committed"], "batch_s": figures["mean seconds"]},
     )
+
+
+def words_counted(folder: Path, kind: StateKind, _: RayRun) -> int:
+    """The words in the state of a topology in this folder."""
+    return sum(count for _, count in state_of(folder, kind).items())
 
 
 def growth(
@@ -68,7 +73,7 @@ def growth(
         cluster,
         topology,
         signal,
-        folder,
+        partial(words_counted, folder, StateKind.OPAQUE),
         sample=lambda pids: samples.append(machine.resident(pids) / _MIB),
     ).expect(done)
     half = len(samples) // 2
@@ -100,10 +105,17 @@ def empty_batches(
 
 @contextmanager
 def _ready(cluster: BenchmarkCluster, topology: Topology) -> Iterator[RayRun]:
-    """A run whose master has opened its store, and waits for the start signal."""
+    """A run whose master has opened its store, and its tasks the source; it waits for the start
+    signal."""
     with cluster.running(topology, Layout.PACK) as run:
         wait(lambda: "txid" in run.snapshot().figures(_MASTER))
+        wait(lambda: all("rows emitted" in figures for figures in _emitters(run.snapshot())))
         yield run
+
+
+def _emitters(snapshot: Snapshot) -> list[Mapping[str, float]]:
+    """The figures of the tasks of the source."""
+    return [task.figures for task in snapshot.tasks() if task.component == SOURCE]
 
 
 def _master(snapshot: Snapshot) -> TaskStats:

@@ -16,7 +16,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("chaos", "slow", "poison", "programs")
-LONG = ("load",)  # half an hour: only by its name
+LONG = ("load", "groups")  # half an hour; an hour with --seconds 3600: only by their names
 RATE = 20_000  # tuples a second in the experiment chaos
 _PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy it was
 
@@ -93,7 +93,7 @@ def main() -> int:
 def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     """Run the selected experiments in sequence, on one Ray."""
     from benchmarks import start_signal
-    from benchmarks.endurance import kills, load, programs, row_files, topologies
+    from benchmarks.endurance import groups, kills, load, programs, row_files, topologies
     from benchmarks.endurance.chaos import run_chaos
     from benchmarks.endurance.slow import run_slow
     from benchmarks.endurance.targets import LAYOUTS
@@ -109,6 +109,11 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
         return {"soak": run_soak(options.hours * 3600, options.seed, log)}
     ship([start_signal, row_files, kills, topologies, load, programs, stage_chains])
     figures: dict[str, Any] = {}
+    if "groups" in options.what:
+        with tempfile.TemporaryDirectory(prefix="sunshower-") as name:
+            figures["groups"] = groups.run_groups(Path(name) / "groups", options.seconds, log)
+        if options.what == ["groups"]:
+            return figures
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
         RayCluster() as cluster,

@@ -31,6 +31,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
         yield _programs(report["programs"])
     if "load" in report:
         yield _load(report["load"])
+    if "groups" in report:
+        yield _groups(report["groups"])
     if "soak" in report:
         yield _soak(report["soak"])
         yield _growth(report["soak"]["growth"])
@@ -99,6 +101,16 @@ def _load(run: Mapping[str, Any]) -> Table:
         changes = "\n".join(f"{at_s}  {text}" for at_s, text in step["changes"])
         numbers = (step[name] for name in ("load", "tasks", "workers", "lag_s"))
         table.add_row(*map(str, numbers), changes)
+    return table
+
+
+def _groups(run: Mapping[str, Any]) -> Table:
+    title = f"Batches of 10,000 events, with {run['open']:,} open sessions"
+    table = Table(title=title, title_justify="left")
+    for name in ("batches", "seconds of each", "resident MiB"):
+        table.add_column(name, justify="right")
+    for sample in run["samples"]:
+        table.add_row(*(f"{sample[name]:,}" for name in ("batches", "batch_s", "mib")))
     return table
 
 

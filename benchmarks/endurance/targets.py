@@ -36,6 +36,10 @@ TARGETS = (
     Target("load/lag_s", at_most=10),
     Target("load/changes", at_most=2),
     Target("load/changes_of_key", at_most=0),
+    Target("groups/lost", at_most=0),
+    Target("groups/batch_s", at_most=1),
+    Target("groups/slower", at_most=1.2),
+    Target("groups/larger", at_most=1.1),
     *(
         Target(f"soak/{figure}", at_most=0)
         for figure in (
@@ -54,7 +58,7 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
         figures |= {f"chaos/{layout}/{n}": run[n] for n in _COUNTS}
         for name in ("median_s", "worst_s"):
             figures[f"chaos/{layout}/{name}"] = worst(run["victims"], name)
-    for part in ("slow", "poison", "programs", "load", "soak"):
+    for part in ("slow", "poison", "programs", "load", "groups", "soak"):
         figures |= {f"{part}/{name}": value for name, value in report.get(part, {}).items()}
     return figures
 

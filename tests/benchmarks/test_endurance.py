@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from benchmarks.endurance import groups
 from benchmarks.endurance.__main__ import NAMES, arguments
 from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
 from benchmarks.endurance.kills import KINDS, draw_victims, victims
@@ -232,6 +233,32 @@ def test_the_programs_over_event_time_are_shown() -> None:
     console = Console(file=io.StringIO(), width=160)
     console.print(tables({**report, "targets": []}))
     assert "two streams" in console.file.getvalue()
+
+
+# ---- groups -------------------------------------------------------------------------------------
+
+
+def test_each_session_has_two_events_unless_it_is_one_of_the_first() -> None:
+    between = groups.PAUSE_S * groups.RATE
+    for number in (0, 2, 10_000, 2 * between):
+        first, last = groups.event(number), groups.event(number + 1 + between)
+        assert first.session == last.session >= 0
+        assert last.at - first.at == groups.PAUSE_S * 1_000
+    assert groups.event(between - 1).session < 0
+
+
+def test_the_end_of_a_run_of_sessions_is_compared_with_its_beginning() -> None:
+    samples = [{"batches": 100 * at, "batch_s": 0.1 * at, "mib": 500 + at} for at in range(1, 9)]
+    found = groups.figures(samples, before=400)
+    assert (found["batch_s"], found["slower"]) == pytest.approx((0.8, 1.6))
+    assert (found["mib"], found["larger"]) == (508, round(508 / 505, 3))
+    run = {"open": 1_000_000, "ended": 7, "lost": 0, **found}
+    targets = {target["figure"]: target["met"] for target in judge_all({"groups": run})}
+    assert targets["groups/slower"] is False
+    assert targets["groups/larger"] is targets["groups/lost"] is True
+    console = Console(file=io.StringIO(), width=160)
+    console.print(tables({"groups": run, "targets": []}))
+    assert "1,000,000 open sessions" in console.file.getvalue()
 
 
 # ---- load ---------------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ class Windows(Persist, Timed):
             super().finish(batch, attempt, emit)
         except BaseException:
             self._is_known = False
+            self.store.forget()
             raise
         self._last = self._last[0], self.slot.last_attempt
         if batch.ends_all:
@@ -212,32 +213,23 @@ class Windows(Persist, Timed):
         before: dict[Any, Any] = {}
         (value,) = state.multi_update([KEY], [partial(_note, before, KEY)])
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
-        half, store = None if before else value.get("half"), self.store
-        try:
-            if before:
-                value, fired, late = self._by_time(state, before[KEY], batch, attempt)
-            else:
-                value = store.values.value(value)
-                fired, late = self._rows_in(value, "fired"), self._rows_in(value, "late_rows")
-            if half:
-                value, fired, late = self._by_half(state, value, batch, attempt)
-            if before or half:
-                store.put(KEY, value)
-                self._put(state, store.changed)
-        finally:
-            store.forget()
+        half, store, self.slot.changes = None if before else value.get("half"), self.store, {}
+        if before:
+            value, fired, late = self._by_time(state, before[KEY], batch, attempt)
+        else:
+            value = store.values.value(value)
+            fired, late = self._rows_in(value, "fired"), self._rows_in(value, "late_rows")
+        if half:
+            value, fired, late = self._by_half(state, value, batch, attempt)
+        if before or half:
+            store.put(KEY, value)
+            store.commit()
         self._late_before = value["late"] if self._late_before is None else self._late_before
         self.late_records.count = value["late"] - self._late_before
         batch.first = lowest(row[len(self.by)] for row in fired)
         ended = self.operator.ended_records(self._in_order(fired))
         too_late = self.operator.records(late)
         return [*((ON_TIME, row) for row in ended), *((LATE, row) for row in too_late)]
-
-    def _put(self, state: MapState, changes: Mapping[Key, Any]) -> None:
-        draft = StateDraft(state)
-        for key, value in changes.items():
-            draft.put(key, value)
-        draft.write()
 
     def _rows_in(self, value: Mapping[str, Any], name: str) -> list[Any]:
         """The rows that a value has, see `_with_rows`."""
@@ -326,6 +318,7 @@ class Windows(Persist, Timed):
         if self._is_known and last == self.slot.last_attempt and txid != attempt.txid:
             return
         operator, entries = self.operator, state.items()
+        self.store.forget()
         operator.forget()
         again: Iterable[Key] = ()
         if (written_by := getattr(state, "written_by", None)) is not None:

@@ -34,7 +34,15 @@ from sunshower.errors import (
     Unserialisable,
     WrongVersion,
 )
-from sunshower.json_values import UNCHANGING, key_of, text_of, text_of_key, texts_of_keys, values_of
+from sunshower.json_values import (
+    UNCHANGING,
+    are_flat,
+    key_of,
+    text_of,
+    text_of_key,
+    texts_of_keys,
+    values_of,
+)
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.state.tree import Tree, incarnation
 from sunshower.topologies.operators.port import Attempt
@@ -43,8 +51,10 @@ from sunshower.topologies.operators.states import Key, Place, StateKind, Update
 from sunshower.trident.coordination.transactional_log import JsonNode, current_batch, mismatch
 
 _NULL = "null"
-_TXID, _VALUE, _BEFORE = map(itemgetter, range(3))  # of Kept
+_TXID, _VALUE, _TEXT = map(itemgetter, range(3))  # of Kept; only a Written one has a text
 _RECENT_MAX = 100_000  # keys, of about 400 bytes each
+_LONG = 500  # characters of a value; longer ones are not cached
+_FLAT_DEPTH = 3  # of lists in values that are read as they were written
 
 
 # ---- counted -------------------------------------------------------------------------------------
@@ -352,17 +362,17 @@ NOTHING = Stored(0, None, None)
 
 
 class Written(NamedTuple):
-    """A key that this batch has written, in the form that the next batch reads."""
+    """A key that this batch, or a recent one, has written."""
 
     txid: int
     value: Any  # as given; may have been mutated since, unless it is UNCHANGING
-    before: Any  # the value before the batch, if opaque; likewise
     text: str  # the value as JSON
-    before_text: str
+    before_text: str  # the value before the batch, if the kind stores it; null
 
-    def read(self) -> Any:
-        """The value as a later batch reads it."""
-        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
+    @property
+    def before(self) -> Any:
+        """The value before the batch."""
+        return values_of([self.before_text])[0]
 
 
 Kept: TypeAlias = Stored | Written
@@ -395,7 +405,7 @@ def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
 def packed_all(kind: StateKind, txid: int, written: Mapping[str, Written]) -> dict[str, str]:
     """Encode what a batch has written, in half the time of `packed` for each."""
     if kind is StateKind.OPAQUE:
-        return {key: f"[{txid},{new},{old}]" for key, (_, _, _, new, old) in written.items()}
+        return {key: f"[{txid},{new},{old}]" for key, (_, _, new, old) in written.items()}
     return {
         key: packed(kind, txid, value.text, value.before_text) for key, value in written.items()
     }
@@ -406,11 +416,27 @@ def is_later(stored: Kept, txid: int) -> bool:
     return stored.txid > txid
 
 
+def read_all(entries: Sequence[Kept]) -> list[Any]:
+    """The values of entries, each as a later batch reads it."""
+    values = [*map(_VALUE, entries)]
+    if UNCHANGING.issuperset(map(type, values)):
+        return values
+    changing = [
+        at
+        for at, (entry, value) in enumerate(zip(entries, values, strict=True))
+        if type(entry) is Written and type(value) not in UNCHANGING
+    ]
+    texts = [_TEXT(entries[at]) for at in changing]
+    for at, value in zip(changing, values_of(texts), strict=True):
+        values[at] = value
+    return values
+
+
 def found_by(kind: StateKind, stored: Kept, txid: int) -> Any:
     """The value that batch `txid` finds before it writes the key itself."""
     if kind is StateKind.OPAQUE and stored.txid == txid:
         return stored.before
-    return stored.value
+    return read_all([stored])[0]
 
 
 def is_done(kind: StateKind, stored: Kept, txid: int) -> bool:
@@ -448,31 +474,38 @@ class StoredMap:
         if self._attempt is None:
             return [entry.value for entry in self._read(texts)]
         self._fetch(texts)
-        if not self._written:
-            stored = [*map(self._found.__getitem__, texts)]
-            if max(map(_TXID, stored), default=0) < self._attempt.txid:
-                return [*map(_VALUE, stored)]
-        return [self._now(text) for text in texts]
+        found, written = self._found, self._written
+        stored: list[Kept] = [found[text] for text in texts if text not in written]
+        if max(map(_TXID, stored), default=0) >= self._attempt.txid:
+            return [self._now(text) for text in texts]
+        entries = [written[text] if text in written else found[text] for text in texts]
+        return read_all(entries if written else stored)
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
         txid = self._begun().txid
         texts = self._texts(keys)
         self._fetch(texts)
         found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
-        stamp, before, values = self._stamp, _NULL, []
-        for key, text, update in zip(keys, texts, updates, strict=True):
-            if text in written or (stored := found[text])[0] >= txid:
+        entries = [found.get(text, NOTHING) for text in texts]  # of what is written: not used
+        stamp, before, values, changing = self._stamp, _NULL, list[Any](), dict[int, str]()
+        for key, text, update, stored, old in zip(
+            keys, texts, updates, entries, read_all(entries), strict=True
+        ):
+            if text in written or stored[0] >= txid:
                 values.append(self._update_again(key, text, update))
                 continue
-            old = stored[1]
             if opaque:  # before the update, which may mutate the value
                 before = stored.text if type(stored) is Written else text_of(old)
             new = update(old)
             new_text = str(new) if type(new) is int else self._text_of(key, new)
             # A third of the time of Written(…).
-            fields = (stamp, new, old if opaque else None, new_text, before)
-            written[text] = tuple.__new__(Written, fields)
-            values.append(new if type(new) in UNCHANGING else written[text].read())
+            written[text] = tuple.__new__(Written, (stamp, new, new_text, before))
+            if type(new) not in UNCHANGING:
+                changing[len(values)] = new_text
+            values.append(new)
+        if not are_flat([values[at] for at in changing], _FLAT_DEPTH, UNCHANGING):
+            for at, value in zip(changing, values_of([*changing.values()]), strict=True):
+                values[at] = value
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
@@ -481,16 +514,15 @@ class StoredMap:
         opaque = self._kind is StateKind.OPAQUE
         if opaque:
             self._fetch(texts)
-        found, written, stamp, old, before = self._found, self._written, self._stamp, None, _NULL
+        found, written, stamp, before = self._found, self._written, self._stamp, _NULL
         for key, text, value in zip(keys, texts, values, strict=True):
             if opaque:
                 if text in written or (stored := found[text])[0] >= txid:
                     written[text] = self._new(key, value, self._before(text))
                     continue
-                old = stored[1]
-                before = stored.text if type(stored) is Written else text_of(old)
+                before = stored.text if type(stored) is Written else text_of(stored[1])
             new_text = str(value) if type(value) is int else self._text_of(key, value)
-            written[text] = tuple.__new__(Written, (stamp, value, old, new_text, before))
+            written[text] = tuple.__new__(Written, (stamp, value, new_text, before))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -598,7 +630,7 @@ class StoredMap:
     def _now(self, text: str) -> Any:
         """The value that this batch finds under a key that was fetched."""
         if text in self._written:
-            return self._written[text].read()
+            return read_all([self._written[text]])[0]
         stored, attempt = self._found[text], self._begun()
         if is_later(stored, attempt.txid):
             raise StaleAttempt(
@@ -616,21 +648,19 @@ class StoredMap:
         if text not in self._written and is_done(self._kind, self._found[text], attempt.txid):
             if self._last is None or self._last.txid != attempt.txid:  # another process did
                 raise self._overtaken(attempt)
-            return self._found[text].value
+            return read_all([self._found[text]])[0]
         before = self._before(text)  # before the update, which may mutate the value
         self._written[text] = written = self._new(key, update(self._now(text)), before)
-        return written.read()
+        return read_all([written])[0]
 
-    def _new(self, key: Key, value: Any, before: tuple[Any, str]) -> Written:
-        old, found_text = before
-        return Written(self._stamp, value, old, self._text_of(key, value), found_text)
+    def _new(self, key: Key, value: Any, before: str) -> Written:
+        return Written(self._stamp, value, self._text_of(key, value), before)
 
-    def _before(self, text: str) -> tuple[Any, str]:
-        """The value before this batch, and its JSON; null if the kind does not store it."""
+    def _before(self, text: str) -> str:
+        """The JSON of the value before this batch; null if the kind does not store it."""
         if text in self._written:
-            return self._written[text].before, self._written[text].before_text
-        old = self._now(text) if self._kind is StateKind.OPAQUE else None
-        return old, text_of(old)
+            return self._written[text].before_text
+        return text_of(self._now(text)) if self._kind is StateKind.OPAQUE else _NULL
 
     @property
     def _stamp(self) -> int:
@@ -669,23 +699,16 @@ class StoredMap:
 
     def _leave_out_absent(self) -> None:
         """Write nothing of keys that were not there before this batch, and are not after it."""
-        absent = [
-            text for text, new in self._written.items() if new[3] == _NULL and new[4] == _NULL
-        ]
+        absent = [text for text, new in self._written.items() if new[2] == new[3] == _NULL]
         for text in absent:
             del self._written[text]
 
     def _remember(self, changes: Mapping[str, str | None]) -> None:
         """Cache the writes. No other writer can interfere between two batches: the mark would
         change."""
-        known, plain = self._written, UNCHANGING
-        kinds = {type(value) for get in (_VALUE, _BEFORE) for value in map(get, known.values())}
-        if not kinds <= plain:
-            known = {
-                text: entry
-                for text, entry in known.items()
-                if type(entry.value) in plain and type(entry.before) in plain
-            }
+        known = self._written
+        if max(map(len, map(_TEXT, known.values())), default=0) > _LONG:
+            known = {text: entry for text, entry in known.items() if len(entry.text) <= _LONG}
         others = changes.keys() - known.keys() if len(changes) > len(known) else ()
         self._batch.keep(known, others)
 
@@ -702,7 +725,7 @@ class StoredMap:
     def _new_journal(self, *, again: bool) -> Journal:
         if self._kind is StateKind.NON_TRANSACTIONAL:
             return Journal()
-        removed = tuple([text for text, new in self._written.items() if new[3] == _NULL])
+        removed = tuple([text for text, new in self._written.items() if new[2] == _NULL])
         if self._kind is StateKind.OPAQUE:
             return Journal(tuple(self._written), removed)
         still_removed = [

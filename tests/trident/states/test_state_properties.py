@@ -1,7 +1,11 @@
-"""Random operations on a state, and repeated batches, compared with a dictionary."""
+"""Random operations on a state, and repeated batches, compared with a dictionary.
+
+Values are numbers, or lists, which users change in place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -21,19 +25,35 @@ operations = st.lists(operation, max_size=8)
 Operations = list[tuple[str, Any, int]]
 
 
+def appended(number: int) -> Callable[[Any], list[int]]:
+    """An update that changes a list in place."""
+
+    def update(old: list[int] | None) -> list[int]:
+        values = [] if old is None else old
+        values.append(number)
+        return values
+
+    return update
+
+
 def run(
-    state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, int]
-) -> dict[Any, int]:
+    state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, Any], are_lists: bool
+) -> dict[Any, Any]:
     """Apply the operations to the state and to a dictionary, and compare after each."""
     model = dict(base)
     state.begin_commit(attempt)
     for what, key, number in todo:
-        if what == "update":
+        if what == "update" and are_lists:
+            model[key] = [*model.get(key, ()), number]
+            (value,) = state.multi_update([key], [appended(number)])
+            assert value == model[key]
+            value.append("changed by its reader")
+        elif what == "update":
             model[key] = model.get(key, 0) + number
             assert state.multi_update([key], [plus(number)]) == [model[key]]
         elif what == "put":
-            model[key] = number
-            state.multi_put([key], [number])
+            model[key] = [number] if are_lists else number
+            state.multi_put([key], [model[key]])
         elif what == "remove":
             model.pop(key, None)
             state.multi_remove([key])
@@ -43,9 +63,11 @@ def run(
     return model
 
 
-@given(st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans())
+@given(
+    st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans(), st.booleans()
+)
 def test_the_last_attempt_counts_in_an_opaque_state(
-    batches: list[list[Operations]], reopened: bool
+    batches: list[list[Operations]], reopened: bool, are_lists: bool
 ) -> None:
     factory = MemoryState(OPAQUE)
     state, base = factory.make(PLACE), {}
@@ -54,19 +76,19 @@ def test_the_last_attempt_counts_in_an_opaque_state(
         for number, todo in enumerate(attempts):
             if reopened:
                 state = factory.make(PLACE)
-            after = run(state, Attempt(txid, number, 1), todo, base)
+            after = run(state, Attempt(txid, number, 1), todo, base, are_lists)
             assert dict(factory.items()) == after
         base = after
 
 
-@given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]))
+@given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]), st.booleans())
 def test_without_repeats_every_state_behaves_like_a_dictionary(
-    batches: list[Operations], kind: StateKind
+    batches: list[Operations], kind: StateKind, are_lists: bool
 ) -> None:
     factory = MemoryState(kind)
     state, base = factory.make(PLACE), {}
     for txid, todo in enumerate(batches, 1):
-        base = run(state, Attempt(txid, 0, 1), todo, base)
+        base = run(state, Attempt(txid, 0, 1), todo, base, are_lists)
     assert dict(factory.items()) == base
 
 
@@ -77,7 +99,7 @@ def test_the_first_attempt_counts_in_a_transactional_state(
     factory = MemoryState(TRANSACTIONAL)
     base: dict[Any, int] = {}
     for txid, (todo, repeats) in enumerate(batches, 1):
-        base = run(factory.make(PLACE), Attempt(txid, 0, 1), todo, base)
+        base = run(factory.make(PLACE), Attempt(txid, 0, 1), todo, base, are_lists=False)
         for number in range(1, repeats):
             state, attempt = factory.make(PLACE), Attempt(txid, number, 1)
             state.begin_commit(attempt)

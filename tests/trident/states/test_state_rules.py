@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from sunshower.errors import BatchError, ConfigError
-from sunshower.state.backing import Home
+from sunshower.state.backing import Home, MemoryBacking
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState
@@ -185,6 +186,28 @@ def test_a_key_that_comes_back_in_the_repeat_of_its_removal_stays() -> None:
 
 
 # ---- use ----------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_values_that_recent_batches_have_written_are_not_read_again(
+    kind: StateKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = list[str]()
+    read = MemoryBacking.get
+
+    def get(self: MemoryBacking, keys: Sequence[str]) -> list[str | None]:
+        reads.extend(keys)
+        return read(self, keys)
+
+    monkeypatch.setattr(MemoryBacking, "get", get)
+    state, short = MemoryState(kind).make(PLACE), {"number": 1, "list": [1, [(2, 3)]]}
+    for txid, values in enumerate([short, {**short, "text": "a" * 1_000}] * 3, 1):
+        reads.clear()
+        state.begin_commit(Attempt(txid, 0, 1))
+        assert state.multi_get([*short]) == ([*short.values()] if txid > 1 else [None, None])
+        state.multi_put([*values], [*values.values()])
+        state.commit(Attempt(txid, 0, 1))
+        assert txid == 1 or not {'"number"', '"list"'} & {*reads}
 
 
 def test_writing_outside_of_a_batch_is_refused() -> None:

@@ -361,21 +361,28 @@ class KeyedStore:
         is forgotten; after StoreUnreachable it may be stored nevertheless. In an exactly-once
         batch, it is stored with the batch."""
         self._settle()
-        written, ages = self._batch.written, self._ages
+        found, written, ages = self._batch.found, self._batch.written, self._ages
         if ages is not None and self.time is None:
             expired = [key for key in ages.expired(self._now_s) if key not in written]
             self._expire(expired)
-        if written:
+        changes = written
+        if None in written.values():  # nothing is stored of what was not there, and is not now
+            changes = {
+                key: value
+                for key, value in written.items()
+                if value is not None or found.get(key, True) is not None
+            }
+        if changes:
             try:
-                self.slot.write(written)
+                self.slot.write(changes)
             except BaseException:
                 self.discard()
                 self._batch.clear()
                 raise
             if ages is not None and self.time is None:
-                self._note_ages(written.items())
+                self._note_ages(changes.items())
         if self.is_stored:
-            self._batch.keep(self._batch.found | written)
+            self._batch.keep(found | written)
         self._commit_lent()
         self._batch.discard()
 
