@@ -267,7 +267,7 @@ class FilesProgram(EventProgram):
         return topology
 
 
-@seeds(500, kinds=12)
+@seeds(500, kinds=4)
 def test_a_partition_that_is_complete_has_all_records_that_are_not_late(
     seed: int, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ ABOUT_THE_PLACE = {"test_spark_gateway.py", "test_spark_on_ray.py", "test_spark_
 # Each opens another session: 10 s of processor time, 20 s on a cluster. `make test` has similar
 # tests: Java is killed in a job of the gateway, and locally in a program with a state.
 AGAIN = {
+    "test_a_job_that_never_ends_is_ended_and_the_next_one_runs[on_ray]",
     "test_when_java_dies_between_two_jobs_the_second_one_succeeds[on_ray]",
     "test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job[local]",
 }

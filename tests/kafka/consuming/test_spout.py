@@ -119,12 +119,17 @@ def test_a_start_position_applies_to_a_new_deployment_and_not_to_a_restart(kafka
     ("first", "expected"),
     [
         (StartPosition.EARLIEST, [0, 1, 2, 3]),
-        (StartPosition.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
         (StartPosition.LATEST, [3]),
-        (StartPosition.UNCOMMITTED_LATEST, [3]),
-        (StartPosition.STORM, [3]),
-        (StartPosition.STORM_FORCED, [0, 1, 2, 3]),
         (StartTime(2_000), [1, 2, 3]),
+        *(
+            pytest.param(getattr(StartPosition, name), expected, marks=pytest.mark.long)
+            for name, expected in {
+                "UNCOMMITTED_EARLIEST": [0, 1, 2, 3],
+                "UNCOMMITTED_LATEST": [3],
+                "STORM": [3],
+                "STORM_FORCED": [0, 1, 2, 3],
+            }.items()
+        ),
     ],
 )
 def test_where_a_spout_without_committed_offsets_begins(

@@ -107,7 +107,7 @@ _GATHERERS: list[Callable[[GroupedRecords[Click], Any], Any]] = [
 ]
 
 
-@seeds(300)
+@seeds(300, kinds=3)
 def test_no_click_is_missing_from_a_state_although_workers_die(seed: int) -> None:
     """Up to three kills. Even seeds use a store whose calls fail, or take effect late or twice."""
     draw = Random(seed)

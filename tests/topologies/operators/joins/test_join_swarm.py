@@ -54,7 +54,7 @@ def model(seed: int, how: str, within: Any) -> Counter[Any]:
     return found
 
 
-@seeds(84, kinds=len(KINDS))
+@seeds(84, first=2, kinds=4)  # in `make test` four kinds, of which "outer" has two others
 def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
     how, within = KINDS[seed % len(KINDS)]
     expected = model(seed, how, within)

@@ -41,7 +41,7 @@ def facts_of(draw: Random, first: int) -> list[Fact]:
     return sorted(facts, key=lambda fact: fact.at + draw.random() * LATE)
 
 
-@seed_ranges(60, 3, 3)
+@seed_ranges(60, few=1, size=1)
 @pytest.mark.parametrize(
     ("kind", "first"),
     [*((kind, 0) for kind in JOINS), *((kind, NANOSECONDS) for kind in ("near", "anti", "as of"))],

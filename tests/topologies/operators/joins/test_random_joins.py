@@ -248,7 +248,7 @@ def is_pair(row: tuple[Any, ...]) -> bool:
     return len(row) == 2 and None not in row
 
 
-@seed_ranges(120, 4, 10)
+@seed_ranges(120, few=4, size=4)
 @pytest.mark.parametrize("kind", ["task", "memory", "sqlite"])
 def test_random_joins_have_the_records_of_a_plain_program(
     seeds: range, kind: str, tmp_path: Path

@@ -252,7 +252,7 @@ def kill_tables(run: SimRun, component: str = "table") -> None:
             run.kill_worker(task.worker)
 
 
-@seeds(120, kinds=4)
+@seeds(120, kinds=3)
 def test_a_click_finds_what_was_processed_before_it_whatever_dies(seed: int) -> None:
     draw = Random(seed)
     source = SOURCES[[*SOURCES][seed % 3]]

@@ -446,8 +446,11 @@ PROGRAMS: list[Callable[[int], Program]] = [
 
 # ---- runs ---------------------------------------------------------------------------------------
 
+# `make test` runs each program once: the first with kills, those from `JOINS` on without.
+JOINS = PROGRAMS.index(Joined)
 
-@seeds(300, kinds=len(PROGRAMS))
+
+@seeds(300, kinds=JOINS)
 def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: int) -> None:
     """Even seeds use a store whose calls fail, or take effect late or twice."""
     draw = Random(seed)
@@ -471,7 +474,7 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
     program.check(program.found, inner, is_exact=False)
 
 
-@seeds(300, kinds=len(PROGRAMS))
+@seeds(300, first=JOINS, kinds=len(PROGRAMS) - JOINS)
 def test_without_kills_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
@@ -501,7 +504,13 @@ class Results:
         return [pair for values in self.run.results(name) for pair in values.items()]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PROGRAMS if kind not in (Tables, Broadcast)])
+USUAL = (Totals, Sliding, Timed, Outer)
+OTHERS = [kind for kind in PROGRAMS if kind not in (*USUAL, Tables, Broadcast)]
+
+
+@pytest.mark.parametrize(
+    "kind", [*USUAL, *(pytest.param(k, marks=pytest.mark.long) for k in OTHERS)]
+)
 def test_a_state_in_memory_moves_with_its_task(kind: Callable[[int], Program]) -> None:
     """Tables in memory are filled again: test_refills.py."""
     program = kind(1)

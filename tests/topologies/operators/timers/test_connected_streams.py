@@ -226,7 +226,7 @@ class ConnectedProgram(EventProgram):
         return dict(ids)
 
 
-@seeds(500, kinds=12)
+@seeds(500, kinds=4)
 def test_no_record_of_two_streams_is_missing_from_a_timer(seed: int) -> None:
     program = ConnectedProgram(seed)
     run = run_program(program)
