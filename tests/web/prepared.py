@@ -153,9 +153,8 @@ class Prepared:
         load = self.loads.get(task.component, Load(0.0, 0.0))
         component = self.plan.graph.components.get(task.component)
         tasks = component.parallelism if component else 1
-        wave = (
-            now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7)
-        )  # so that the charts are not flat
+        # The charts are not flat.
+        wave = float(now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7))
         done, failed = int(load.rate * wave / tasks), int(load.failed * wave / tasks)
         grown = {"rows emitted", "lag"} & load.figures.keys()
         figures = dict(load.figures) | {

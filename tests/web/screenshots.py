@@ -31,6 +31,7 @@ from benchmarks.performance.page import write_page
 from sunshower.cli.ui.application import served_page
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.garbage import rare_collections
 from tests.web.conftest import ARGUMENTS, FRAMES
 from tests.web.prepared import Prepared, PreparedSource, huge
 from tests.web.prepared_letters import shop_with_letters
@@ -99,7 +100,7 @@ def measured(browser: Browser) -> dict[str, float]:
     opened, frames, busy = [], [], []
     ready = _ReadySource(huge(), _OVERVIEWS)
     for _ in range(5):
-        with served_page(ready, "", port=0) as url:
+        with rare_collections(), served_page(ready, "", port=0) as url:  # as opened_page does
             page = browser.new_page(viewport={"width": 1280, "height": 860})
             devtools = page.context.new_cdp_session(page)
             devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
