@@ -176,7 +176,7 @@ class Prepared:
             hottest = load.hottest if task.index == 0 else None
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
-                busy_s=(load.busy if hottest is None else hottest) * wave,
+                busy_s=load.busy * wave if hottest is None else hottest * now_s,
                 emitted_to={"default": out},
                 transferred_to={"default": out}, bytes_to={"default": 24 * out},
                 executed_from={InputStream(i.source, i.stream): done for i in inputs},
