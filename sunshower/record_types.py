@@ -338,9 +338,10 @@ class ModelClass(RecordType):
             )
         return ""
 
-    def message(self, record: Any) -> dict[str, Any]:
+    def message(self, record: Any, mode: str = "json") -> dict[str, Any]:
+        """`mode`: "python" for a format that has more types than JSON."""
         try:
-            content: dict[str, Any] = record.model_dump(mode="json", by_alias=True)
+            content: dict[str, Any] = record.model_dump(mode=mode, by_alias=True)
         except Exception as error:  # of a serializer of the user, too
             raise TypeError(f"pydantic cannot write a {self.kind.__name__}: {error}") from error
         return content

@@ -346,7 +346,7 @@ def as_json(record: Any) -> bytes:
 
 def csv_of(content: dict[str, Any]) -> bytes:
     file = StringIO(newline="")
-    rows = csv.DictWriter(file, [*content], lineterminator="\n")
+    rows = csv.DictWriter(file, [*content], lineterminator="\n", quoting=csv.QUOTE_ALL)
     rows.writeheader()
     rows.writerow(content)
     return file.getvalue().encode()

@@ -153,9 +153,8 @@ class Prepared:
         load = self.loads.get(task.component, Load(0.0, 0.0))
         component = self.plan.graph.components.get(task.component)
         tasks = component.parallelism if component else 1
-        wave = (
-            now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7)
-        )  # so that the charts are not flat
+        # The charts are not flat.
+        wave = float(now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7))
         done, failed = int(load.rate * wave / tasks), int(load.failed * wave / tasks)
         grown = {"rows emitted", "lag"} & load.figures.keys()
         figures = dict(load.figures) | {
@@ -177,7 +176,7 @@ class Prepared:
             hottest = load.hottest if task.index == 0 else None
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
-                busy_s=(load.busy if hottest is None else hottest) * wave,
+                busy_s=load.busy * wave if hottest is None else hottest * now_s,
                 emitted_to={"default": out},
                 transferred_to={"default": out}, bytes_to={"default": 24 * out},
                 executed_from={InputStream(i.source, i.stream): done for i in inputs},

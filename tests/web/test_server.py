@@ -324,7 +324,7 @@ def test_without_a_port_two_pages_can_be_open(source: PreparedSource) -> None:
 
 def test_the_page_loads_nothing_from_elsewhere(url: str) -> None:
     text = ask(url).text
-    for name in ("app.js", "style.css", "icon.svg"):
+    for name in ("page.js", "style.css", "icon.svg"):
         assert f'"/static/{name}"' in text
         assert ask(url, f"/static/{name}").status == 200
     assert "http" not in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.cli.ui.application import STATIC
+from sunshower.cli.ui.application import STATIC, page_modules
 
 VENDOR = STATIC / "vendor"
 README = (VENDOR / "README.md").read_text(encoding="utf-8")
@@ -55,11 +55,16 @@ def test_modules_import_only_existing_files(path: Path) -> None:
         assert (STATIC / name).is_file()
 
 
-def test_the_page_names_every_module_so_that_all_load_in_parallel() -> None:
+def test_all_modules_are_one_file_and_the_page_names_it_and_the_libraries() -> None:
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     named = set(re.findall(r'(?:src|href)="/static/([^"]+\.js)"', page))
-    files = {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
-    assert named == files - {"notebook.js"}  # which only notebooks load
+    assert named == {"page.js", *(f"vendor/{path.name}" for path in VENDOR.glob("*.js"))}
+    modules = page_modules()
+    assert not re.findall(r"^(?:export |import (?!\* as library))", modules, re.MULTILINE)
+    for path in OWN:
+        begin = path.read_text(encoding="utf-8").partition("\n")[0]
+        count = 0 if path.name == "notebook.js" else 1  # which only notebooks load
+        assert modules.count(f"{begin}\n") == count, path.name
 
 
 def test_the_wheel_includes_the_whole_package() -> None:

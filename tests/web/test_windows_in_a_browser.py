@@ -103,7 +103,7 @@ def test_windows_fit_and_are_accessible(url: str, open_page: Open, width: int, s
 
 def number(text: str) -> float:
     """The number of a cell: `5.2k`, `31 %`, `2,880`, `27 % max 99 %`; NaN: it has none."""
-    digits = re.match(r"\s*([\d,.]+)\s*([kM%]?)", text)
+    digits = re.match(r"\s*(?:< )?([\d,.]+)\s*([kM%]?)", text)
     if digits is None:
         return nan
     return float(digits[1].replace(",", "")) * {"k": 1e3, "M": 1e6, "%": 0.01, "": 1}[digits[2]]

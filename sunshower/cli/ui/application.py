@@ -6,12 +6,13 @@ import errno
 import hmac
 import ipaddress
 import json
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -266,6 +267,42 @@ def _group(folder: RunFolder) -> dict[str, Any]:
     }
 
 
+# ---- modules of the page -------------------------------------------------------------------------
+
+_IMPORT = re.compile(r'^import (?:\* as (\w+)|(\{[^}]*\})) from "\./([\w./-]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:const|function|class) (\w+))", re.MULTILINE)
+
+
+@cache
+def page_modules() -> str:
+    """`app.js` and the modules that it imports, as one module: a browser asks for one file, and not
+    for forty, which wait for each other while the server reads a large topology. Each is a function
+    that returns what it exports. The libraries in `vendor` stay files."""
+    imports: list[str] = []
+    parts: list[str] = []
+    known: dict[str, str] = {}  # file → the variable that has its exports
+
+    def variable_of(name: str) -> str:
+        if name not in known:
+            if name.startswith("vendor/"):
+                known[name] = f"library{len(imports)}"
+                imports.append(f'import * as {known[name]} from "./{name}";')
+            else:
+                text = _IMPORT.sub(imported, (STATIC / name).read_text(encoding="utf-8"))
+                exports = ", ".join(_EXPORT.findall(text))
+                known[name] = f"module{len(parts)}"
+                body = f"{_EXPORT.sub('', text)}\nreturn {{ {exports} }};"
+                parts.append(f"const {known[name]} = (() => {{\n{body}\n}})();")
+        return known[name]
+
+    def imported(found: re.Match[str]) -> str:
+        whole, names, name = found.groups()
+        return f"const {whole or names.replace(' as ', ': ')} = {variable_of(name)};"
+
+    variable_of("app.js")
+    return "\n".join([*imports, *parts])
+
+
 # ---- application ---------------------------------------------------------------------------------
 
 
@@ -288,9 +325,13 @@ def make_application(
         headers = {"Content-Security-Policy": graph_policy()}
         return Response(source.flame_graph(name), 200, headers, "image/svg+xml")
 
+    async def modules(_: Request) -> Response:
+        return Response(page_modules(), media_type="text/javascript", headers=_NO_CACHE)
+
     return Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html", headers=_NO_CACHE)),
+            Route("/static/page.js", modules),
             Mount("/static", _Static(directory=STATIC)),
             Route("/api/topologies", _reading(lambda: {"topologies": source.topologies()})),
             Route("/api/topology", _reading(topology, "name", optional=("window",))),

@@ -16,6 +16,7 @@ from typing import Any
 
 from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch, Unserialisable
 from sunshower.json_values import for_json, json_text, named
+from sunshower.record_types import ModelClass, record_type_of
 from sunshower.records import Schema as RecordSchema
 from sunshower.records import record_class
 from sunshower.secret import revealed, without_secrets
@@ -227,7 +228,8 @@ def protobuf_encoder(
 ) -> Encode:
     """Writes records of a type as messages of a class, framed if there are `ids`. Raises as
     `SchemaIds.call`."""
-    values = record_class(record_type).message
+    known = record_class(record_type)
+    values = known.message if known.is_custom else _content
 
     def build(record: Any) -> Any:
         built = message()
@@ -317,10 +319,18 @@ def _set_message(message: Any, value: Any) -> None:
 def _mapping(value: Any, taken: str = "a dict") -> Mapping[str, Any]:
     """A dict, or the fields of a record. Raises TypeError for anything else."""
     with suppress(TypeError):
-        value = value if isinstance(value, Mapping) else for_json(value)
+        value = value if isinstance(value, Mapping) else _content(value)
     if not isinstance(value, Mapping):
         raise TypeError(f"it takes {taken}, and the value is {describe(value, _SHOWN_BYTES)}")
     return value
+
+
+def _content(record: Any) -> Any:
+    """The fields of a record, with values of Python's types. Raises TypeError for anything else."""
+    described = record_type_of(type(record))
+    if isinstance(described, ModelClass):
+        return described.message(record, "python")
+    return for_json(record)
 
 
 def is_repeated(field: Any) -> bool:

@@ -76,7 +76,7 @@ def progress_of(
         {id: load.settled for id, load in analysis.loads.items() if id in steps},
         _event_age(snapshot, wall_s),
         {
-            id: TaskLoads(load.mean, load.top, load.top - load.mean > _UNEVEN)
+            id: TaskLoads(load.mean, load.top, bool(load.top - load.mean > _UNEVEN))
             for id, load in analysis.loads.items()
         },
     )

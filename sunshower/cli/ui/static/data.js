@@ -1,4 +1,4 @@
-// Loads the data of an address. Requests the first data while the other modules still load.
+// Loads the data of an address. Requests the first data before the other modules run.
 
 import * as api from "./api.js";
 import { route } from "./route.js";
