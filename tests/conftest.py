@@ -55,7 +55,7 @@ settings.register_profile(
 # What a file with tests on a real Ray, Spark or server contains: a marker or a fixture.
 OUTSIDE = re.compile(
     r"ray_cluster|mark\.(ray|spark|servers)|(?<=: )Command\b|\b(gateway|place|releases): "
-    r"|\b(kafka|zookeeper|redis|postgres)\w*: "
+    r"|\b(kafka|zookeeper|redis|postgres)\w*: |\bstores\("
 )
 
 
