@@ -56,7 +56,7 @@ settings.register_profile(
 OUTSIDE = re.compile(
     r"ray_cluster|every_store|mark\.(ray|spark|servers)|(?<=: )Command\b"
     r"|\b(gateway|place|releases): "
-    r"|\b(kafka|zookeeper|redis|postgres)\w*: "
+    r"|\b(kafka|zookeeper|redis|postgres)\w*: |\bstores\("
 )
 
 

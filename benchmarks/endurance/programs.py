@@ -1,5 +1,6 @@
-"""The experiment programs: twelve programs over event time, as ordinary streams and as exactly-once
-batches, whose workers and masters are killed, and which get new code.
+"""The experiment programs: twelve programs over event time, with kills, and new code in the middle.
+
+Each of them has ordinary streams, and then exactly-once batches.
 
 two sources ──▶ stage ──▶ stage ──▶ …  ──▶ a file      compared with what a plain program makes
                                         or a state

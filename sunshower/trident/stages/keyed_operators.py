@@ -157,10 +157,7 @@ class KeyedInBatches(Persist, Timed):
             self.calls.store.expire_in_batches()
 
     def start(self, attempt: Attempt) -> TimedRows:
-        batch, last = TimedRows(), self.slot.last_attempt
-        is_again = last is not None and last.txid == attempt.txid
-        batch.is_due = self.timed is not None or (self.calls.store.keeps_ages and is_again)
-        return batch
+        return TimedRows()
 
     def note_times(self, batch: TimedRows, times: Mapping[str, SourceTime]) -> None:
         batch.sources = [times.get(source) for source in self.sources]
@@ -183,6 +180,9 @@ class KeyedInBatches(Persist, Timed):
         return SourceTime(front, earlier, idle=False, **about)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:
+        last = self.slot.last_attempt  # if of this batch, memory has what that attempt has written
+        is_again = last is not None and last.txid == attempt.txid
+        batch.is_due = self.timed is not None or is_again
         try:
             super().finish(batch, attempt, emit)
         except BaseException:

@@ -1,5 +1,4 @@
-"""A state, store or source that is unavailable for ten minutes only delays the batches, also behind
-a slow bolt, and if one key has half of the rows."""
+"""A state, store or source that is unavailable for ten minutes only delays the batches."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from tests.trident.rigs.moving_states import (
     Opaque,
     Transactional,
     keep_rows,
+    stored_name,
 )
 
 KEYS = "abcde"
@@ -226,7 +227,7 @@ class KeyedProgram(MovingProgram):
     ) -> Topology:
         def state(name: str) -> Any:
             inner = self.states[name]
-            return MortalState(inner, life, inner.kind, name)
+            return MortalState(inner, life, inner.kind, stored_name(inner))
 
         def settings(name: str) -> Any:
             return {"state": state(name), "name": name, "parallelism": tasks.get(name, 1)}
@@ -250,13 +251,14 @@ class KeyedProgram(MovingProgram):
     def rows(self) -> dict[str, Counter[tuple[str, ...]]]:
         """What each operator has made."""
         return {
-            name: Counter(
-                tuple(row)
-                for row in dict(self.states[f"{name}-rows"].items(f"{name}-rows")).get("rows", ())
-            )
+            name: Counter(tuple(row) for row in self.stored(f"{name}-rows").get("rows", ()))
             for name in self.only
             if name != "versions"
         }
 
+    def stored(self, name: str) -> dict[Any, Any]:
+        """All that is in the state of a name."""
+        return dict(self.states[name].items(stored_name(self.states[name])))
+
     def totals(self) -> dict[str, Any]:
-        return dict(self.states["both"].items("both"))
+        return self.stored("both")

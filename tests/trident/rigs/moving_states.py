@@ -126,6 +126,12 @@ class MortalState(KeptState):
         return self
 
 
+def stored_name(state: KeptState) -> str:
+    """That under which a program has a state: the name of one in a server has a space, and differs
+    from those of other programs."""
+    return (state.name or "").replace(" ", "-")
+
+
 def events_of(draw: Random) -> list[list[Event]]:
     """The records of two partitions, each in the order of its times."""
     found: list[list[Event]] = [[], []]

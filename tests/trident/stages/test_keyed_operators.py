@@ -39,6 +39,7 @@ from tests.seeds import seeds
 from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.keyed_batches import (
     LATE,
+    MORE,
     NAMES,
     STEP,
     KeyedProgram,
@@ -46,6 +47,7 @@ from tests.trident.rigs.keyed_batches import (
     Price,
     Run,
     declare,
+    half_of,
     interval,
     of_ordinary_streams,
     orders_of,
@@ -387,7 +389,8 @@ def operator_named(name: str, state: CountedState, store: InMemory) -> KeyedInBa
     orders = batches(topology, "in", FixedBatchSpout([], 1, type=Order), store=store, **about)
     prices = batches(topology, "prices", FixedBatchSpout([], 1, type=Price), **about)
     states = {name: state}
-    declare(orders, prices, lambda name: {"state": states.get(name, MemoryState()), "name": name})
+    settings = lambda name: {"state": states.get(name, MemoryState()), "name": name}  # noqa: E731
+    declare(orders, prices, settings, (*NAMES, *MORE))
     stages = [component.implementation for component in topology.graph().components.values()]
     nodes = [node for stage in stages for node in getattr(stage, "operators", ())]
     (operator,) = (
@@ -416,6 +419,8 @@ class Task:
             ]
         else:
             rows = [row for row in rows if isinstance(row, Order)]
+        if operator.slot.name == "distinct":
+            rows = [*map(half_of, rows)]
         batch = operator.start(attempt)
         operator.process(batch, 0, rows, lambda _: None)
         reached = SourceTime(time, time, idle=False, ended=is_last, begun_s=1.0 + time)
@@ -450,7 +455,7 @@ def test_a_batch_costs_what_it_touches_however_much_is_open(name: str) -> None:
     assert 0 < sum(costs[1]) < 40
 
 
-@pytest.mark.parametrize("name", KEYED)
+@pytest.mark.parametrize("name", [*KEYED, "distinct"])
 @seeds(200)
 def test_only_the_last_attempt_of_a_batch_counts(seed: int, name: str) -> None:
     """Also if attempts differ, fail, or are of another process."""

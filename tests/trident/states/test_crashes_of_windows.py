@@ -13,7 +13,7 @@ from sunshower import Topology, collect, count, run_inline, sessions, sum_, tumb
 from sunshower.clock import ManualClock
 from sunshower.trident import FixedBatchSpout, InMemory, StateKind, batches
 from tests.trident.rigs.every_store import state_in, stores
-from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
+from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded, stored_name
 
 
 class Click(NamedTuple):
@@ -48,7 +48,7 @@ class Program:
 
         def settings(name: str, tasks: int = tasks) -> Any:
             inner = self.states[name]
-            state = MortalState(inner, life, inner.kind, name)
+            state = MortalState(inner, life, inner.kind, stored_name(inner))
             return {"state": state, "name": name, "parallelism": tasks}
 
         spout = FixedBatchSpout(CLICKS, 4, type=Click)
@@ -80,7 +80,9 @@ class Program:
         return True
 
     def outcome(self) -> dict[str, Any]:
-        rows = {name: dict(self.states[name].items(name)) for name in RESULTS}
+        rows = {
+            name: dict(self.states[name].items(stored_name(self.states[name]))) for name in RESULTS
+        }
         return {
             name: {
                 key: [sorted(each, key=repr) if isinstance(each, list) else each for each in value]
