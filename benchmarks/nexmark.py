@@ -265,7 +265,7 @@ def once(cluster: BenchmarkCluster, count: int) -> Comparison:
     write(file, count)
     entries, ratios, made = [], [], read_all(file)
     for name in QUERIES_ONCE:
-        run = Run(name, file, count, LOOPS[name](made) if name in LOOPS else None)
+        run = Run(name, file, count, count_rows(name, made) if name in LOOPS else None)
         key = Key(ONCE, "sunshower", name, UNIT)
         ordinary = Key(ONCE, "sunshower", f"{name}-ordinary", UNIT)
         entries += [
@@ -301,8 +301,8 @@ def _topology(run: Run) -> Topology:
 
 
 def _counted(topology: Topology, rows: Stream[Any], run: Run) -> Topology:
-    count_rows = CountRows(run.query in ADDED)
-    rows.local_or_shuffle().bolt("sink", count_rows, parallelism=2, fields=())
+    counter = CountRows(run.query in ADDED)
+    rows.local_or_shuffle().bolt("sink", counter, parallelism=2, fields=())
     return topology
 
 
