@@ -90,8 +90,9 @@ def test_our_topology_has_the_answers_of_the_loop(query: str, folder: Path) -> N
 @pytest.mark.parametrize("query", LOOPS)
 def test_the_flows_of_bytewax_have_the_answers_of_the_loop(query: str, folder: Path) -> None:
     tally = Tally()
-    setup = Setup(query, 1, 1, 1_000)
-    run_main(nexmark_bytewax.declare(query, folder, setup, Started(), tally))  # type: ignore[arg-type]
+    started: Any = Started()
+    flow = nexmark_bytewax.declare(query, folder, Setup(query, 1, 1, 1_000), started, tally)
+    run_main(flow)
     assert tally.counted == expected(query)[0]
 
 
