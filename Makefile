@@ -78,7 +78,7 @@ format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 bench: .venv/.dev  ## measure beside a bare loop and Bytewax (15 minutes), write docs/PERFORMANCE.md, find slower ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-all: .venv/.dev  ## measure everything, also beside Storm, Flink, Quix, Faust, Pathway and Spark
+bench-all: .venv/.dev  ## measure everything, also beside Storm, streamparse, Flink, PyFlink, Quix, Faust, Pathway, Spark
 	@$(BIN)/python -m benchmarks --all $(ARGS)
 
 NODES = partition_master partition_peers slow_network \

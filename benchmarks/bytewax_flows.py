@@ -1,10 +1,10 @@
-"""Word counts with Bytewax, in one or two processes with one or two threads each."""
+"""Flows of Bytewax, in one or two processes with one or two threads each; those of word counts."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from benchmarks.start_signal import POLL_S
 class Setup:
     """A configuration of Bytewax. `lines`: in a batch."""
 
-    operator: str  # "count_final" or "stateful_map"
+    operator: str  # "count_final" or "stateful_map", or a query of Nexmark
     processes: int
     threads: int  # of each process
     lines: int
@@ -40,22 +40,22 @@ class Setup:
     def workers(self) -> int:
         return self.processes * self.threads
 
-    def jobs(self, path: Path) -> list[Job]:
+    def jobs(self, declare: Declare) -> list[Job]:
         """One job for each process."""
         addresses = _free_addresses(self.processes) if self.processes > 1 else []
-        return [_Process(self, path, addresses, index) for index in range(self.processes)]
+        return [_Process(self, declare, addresses, index) for index in range(self.processes)]
 
 
 @dataclass(frozen=True)
 class _Process:
     setup: Setup
-    path: Path
+    declare: Declare
     addresses: Sequence[str]
     index: int
 
     def __call__(self, starter: Starter) -> Outcome:
-        tally = _Tally()
-        flow = _flow(self.setup, _Source(self.setup, read_lines(self.path), starter, tally), tally)
+        tally = Tally()
+        flow = self.declare(self.setup, starter, tally)
         cluster_main(
             flow, list(self.addresses), self.index, worker_count_per_proc=self.setup.threads
         )
@@ -64,7 +64,7 @@ class _Process:
 
 
 @dataclass
-class _Tally:
+class Tally:
     """Times and counts that the source and the sink of one process record."""
 
     begun_s: float = float("inf")
@@ -78,39 +78,41 @@ class _Tally:
             self.begun_s, self.begun_cpu_s = time.monotonic(), time.process_time()
 
 
-class _Source(FixedPartitionedSource[str, None]):
-    """The lines, in one partition for each worker."""
+Declare = Callable[[Setup, Starter, Tally], Dataflow]  # can be pickled
 
-    def __init__(self, setup: Setup, lines: list[str], starter: Starter, tally: _Tally) -> None:
-        self._setup, self._lines, self._starter, self._tally = setup, lines, starter, tally
+
+class Source(FixedPartitionedSource[Any, None]):
+    """Numbered partitions. `read` returns the batches of one, which is the work that is measured.
+
+    A partition reports to the starter that it is ready, and is empty until the start signal.
+    """
+
+    def __init__(
+        self, partitions: int, read: Callable[[int], Iterator[Any]], starter: Starter, tally: Tally
+    ) -> None:
+        self._partitions, self._read, self._starter, self._tally = partitions, read, starter, tally
 
     def list_parts(self) -> list[str]:
-        return [str(index) for index in range(self._setup.workers)]
+        return [str(index) for index in range(self._partitions)]
 
     def build_part(self, step_id: str, for_part: str, resume_state: None) -> _Partition:
-        lines = self._lines[int(for_part) :: self._setup.workers]
+        batches = self._read(int(for_part))
         self._starter.ready()
-        return _Partition(lines, self._setup.lines, self._starter, self._tally)
+        return _Partition(batches, self._starter, self._tally)
 
 
-class _Partition(StatefulSourcePartition[str, None]):
-    """Returns slices of a list, the fastest possible source."""
-
-    def __init__(self, lines: list[str], size: int, starter: Starter, tally: _Tally) -> None:
-        self._lines, self._size, self._starter, self._tally = lines, size, starter, tally
-        self._position = 0
+class _Partition(StatefulSourcePartition[Any, None]):
+    def __init__(self, batches: Iterator[Any], starter: Starter, tally: Tally) -> None:
+        self._batches, self._starter, self._tally = batches, starter, tally
         self._has_begun = False
 
-    def next_batch(self) -> list[str]:
+    def next_batch(self) -> Any:
         if not self._has_begun:
             if not self._starter.signal.has_started:
                 return []
             self._has_begun = True
             self._tally.begin()
-        if self._position >= len(self._lines):
-            raise StopIteration
-        self._position += self._size
-        return self._lines[self._position - self._size : self._position]
+        return next(self._batches)  # at its end it raises StopIteration, as Bytewax wants
 
     def next_awake(self) -> datetime | None:
         return None if self._has_begun else datetime.now(UTC) + timedelta(seconds=POLL_S)
@@ -120,36 +122,49 @@ class _Partition(StatefulSourcePartition[str, None]):
 
 
 @dataclass
-class _Sink(DynamicSink[Any]):
-    """Records the time of the last result, and counts. `final`: results are (word, count)."""
+class CountingSink(DynamicSink[Any]):
+    """Records the time of the last result, and adds what `count` returns for the items."""
 
-    tally: _Tally
-    final: bool
+    tally: Tally
+    count: Callable[[list[Any]], int]
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> _SinkPartition:
-        return _SinkPartition(self.tally, self.final)
+        return _SinkPartition(self.tally, self.count)
 
 
 class _SinkPartition(StatelessSinkPartition[Any]):
-    def __init__(self, tally: _Tally, final: bool) -> None:
-        self._tally, self._final = tally, final
+    def __init__(self, tally: Tally, count: Callable[[list[Any]], int]) -> None:
+        self._tally, self._count = tally, count
 
     def write_batch(self, items: list[Any]) -> None:
         tally = self._tally
-        tally.counted += sum(count for _, count in items) if self._final else len(items)
+        tally.counted += self._count(items)
         tally.ended_s, tally.ended_cpu_s = time.monotonic(), time.process_time()
 
 
-def _flow(setup: Setup, source: _Source, tally: _Tally) -> Dataflow:
+def count_words(path: Path, setup: Setup, starter: Starter, tally: Tally) -> Dataflow:
+    """The words of a file, with a partition for each worker."""
+    all_lines, size = read_lines(path), setup.lines
+
+    def read(index: int) -> Iterator[list[str]]:
+        share = all_lines[index :: setup.workers]
+        return (share[at : at + size] for at in range(0, len(share), size))
+
     flow = Dataflow("word_count")
-    lines = op.input("lines", flow, source)
+    lines = op.input("lines", flow, Source(setup.workers, read, starter, tally))
     if setup.operator == "count_final":
         words = op.flat_map("split", lines, str.split)
         counts: Any = op.count_final("count", words, _identity)
+        sink = CountingSink(tally, _add_counts)
     else:
         counts = op.stateful_map("count", op.flat_map("split", lines, _pairs), _increment)
-    op.output("out", counts, _Sink(tally, setup.operator == "count_final"))
+        sink = CountingSink(tally, len)
+    op.output("out", counts, sink)
     return flow
+
+
+def _add_counts(items: list[tuple[str, int]]) -> int:
+    return sum(count for _, count in items)
 
 
 def _identity(word: str) -> str:

@@ -16,6 +16,7 @@ from benchmarks import (
     kafka,
     ledger,
     nexmark,
+    nexmark_peers,
     peer_comparisons,
     pipeline,
     simulation,
@@ -98,6 +99,9 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
         "constants-peers": lambda: peer_comparisons.constants(shared.cluster, options.seconds, log),
         "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages),
         "nexmark-once": lambda: nexmark.once(shared.cluster, options.messages // 5),
+        "nexmark-peers": lambda: nexmark_peers.comparison(
+            shared.cluster, options.messages, 0.0 if options.quick else nexmark_peers.LEAST_S, log
+        ),
         "history": lambda: history.comparison(shared.cluster, options.seconds),
         "idle": lambda: idle.comparison(shared.cluster, options.idle_seconds),
         "latency": lambda: latency.comparison(shared.cluster, options.seconds),
@@ -109,7 +113,9 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
         "start-up": lambda: start_up.comparison(shared.cluster),
         "recovery": lambda: recovery.comparison(shared.cluster),
         "kafka": lambda: kafka.null_comparison(shared.cluster, shared.topic()),
-        "kafka-words": lambda: kafka.words(shared.cluster, shared.topic(), log),
+        "kafka-words": lambda: kafka.words(
+            shared.cluster, shared.topic(), shared.topic("few", kafka.SHARE), log
+        ),
         "spark": lambda: spark.comparison(
             shared.cluster, shared.local_spark, options.batches, shared.stack
         ),
@@ -124,7 +130,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
             shared.cluster, options.words, options.seconds, shared.zookeeper, log
         ),
         "trident-kafka": lambda: trident.kafka_words(
-            shared.cluster, shared.topic(), shared.topic("few", trident.SHARE), log
+            shared.cluster, shared.topic(), shared.topic("few", kafka.SHARE), log
         ),
     }
     for name in NAMES:

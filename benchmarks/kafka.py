@@ -28,6 +28,7 @@ from sunshower.kafka.options import Guarantee
 from sunshower.runtime.plan import Layout
 
 PARTITIONS = 4
+SHARE = 100  # Quix counts the words of one message in this number, where it has a state
 BYTES = 100
 MILLION = 1e6
 _PREFETCH = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
@@ -104,8 +105,9 @@ def count_entry(
     return Entry(key, partial(_words, cluster, topic, variant, durable))
 
 
-def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
-    """Word counts from the topic. The peers, which are slower, count a tenth of the messages."""
+def words(cluster: BenchmarkCluster, topic: Topic, few: Topic, log: Log) -> Comparison:
+    """Word counts from the topic. The peers, which are slower, count a tenth of the messages; with
+    a state on the disk, all of `few`."""
     interpreter = python_peers.python(log)
     unit = "M words/s"
     ours = [count_entry(cluster, topic, variant) for variant in ("operators", "rows", "columns")]
@@ -113,13 +115,27 @@ def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
     ]
+    durable = count_entry(
+        cluster, topic, "operators", Key("kafka_words", "sunshower", "operators-sqlite", unit)
+    )
+    stored = [
+        Entry(
+            Key("kafka_words", "quix", f"rocksdb-{how}", unit),
+            partial(_in_state, interpreter, f"{how}:at-least-once", few),
+        )
+        for how in ("group-by", "by-partition")
+    ]
     names = ("faust", "quix", "quix-one-function")
     ratios = [
         Ratio(f"kafka_words/{variant.key.variant}/{name}", variant.key, peer.key)
         for variant in ours
         for name, peer in zip(names, peers, strict=True)
     ]
-    return Comparison("kafka-words", [*ours, *peers], ratios)
+    ratios += [
+        Ratio("kafka_words/operators-sqlite/quix-rocksdb", durable.key, stored[0].key),
+        Ratio("kafka_words/operators-sqlite/quix-rocksdb-by-partition", durable.key, stored[1].key),
+    ]
+    return Comparison("kafka-words", [*ours, *peers, durable, *stored], ratios)
 
 
 def _null(
@@ -143,6 +159,17 @@ def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     source = (topic.address, topic.name)
     result = python_peers.count_words(interpreter, peer, how, *source, messages, share)
     return result.sample(MILLION)
+
+
+def count_in_state(interpreter: Path, how: str, topic: Topic) -> Outcome:
+    """Quix counts the words of all messages in its state; `how` as in peers/quix_state_words.py."""
+    return python_peers.count_words(
+        interpreter, "quix_state", how, topic.address, topic.name, topic.messages, topic.words
+    )
+
+
+def _in_state(interpreter: Path, how: str, topic: Topic) -> Sample:
+    return count_in_state(interpreter, how, topic).sample(MILLION)
 
 
 def _bare(cluster: BenchmarkCluster, topic: Topic) -> Sample:

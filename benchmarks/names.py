@@ -8,6 +8,7 @@ NAMES = (
     "word-count-peers",
     "nexmark",
     "nexmark-once",
+    "nexmark-peers",
     "constants",
     "constants-peers",
     "history",

@@ -10,7 +10,7 @@ import gc
 import pickle
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ MILLION = 1e6
 RATE = 1_000  # events a second of event time
 TEN_S, TWO_S = 10_000, 2_000  # milliseconds
 SOURCES = 2  # tasks of the source
+Rows = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -151,44 +152,47 @@ def bids_of(made: Sequence[Event]) -> Iterator[Bid]:
         yield from inputs.bids(event)
 
 
-def q0(made: Sequence[Event]) -> int:
-    rows = [(bid.auction, bid.bidder, bid.price, bid.at, bid.extra) for bid in bids_of(made)]
-    return len(rows)
+def q0(bids: Iterable[Bid]) -> Rows:
+    return [(bid.auction, bid.bidder, bid.price, bid.at, bid.extra) for bid in bids]
 
 
-def q1(made: Sequence[Event]) -> int:
-    return len([stateless.in_euros(bid) for bid in bids_of(made)])
+def q1(bids: Iterable[Bid]) -> Rows:
+    return [stateless.in_euros(bid) for bid in bids]
 
 
-def q2(made: Sequence[Event]) -> int:
-    return len([(bid.auction, bid.price) for bid in bids_of(made) if bid.auction % 123 == 0])
+def q2(bids: Iterable[Bid]) -> Rows:
+    return [(bid.auction, bid.price) for bid in bids if bid.auction % 123 == 0]
 
 
-def q5(made: Sequence[Event]) -> int:
+def q5(bids: Iterable[Bid]) -> Rows:
     panes: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    for bid in bids_of(made):
+    for bid in bids:
         panes[bid.at // TWO_S][bid.auction] += 1
     ends: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for pane, counts in panes.items():
         for end in range(pane + 1, pane + 1 + TEN_S // TWO_S):
             ends[end].update(counts)
-    return sum([*counts.values()].count(max(counts.values())) for counts in ends.values())
+    rows = []
+    for end, counts in ends.items():
+        most = max(counts.values())
+        rows += [(auction, end * TWO_S, n) for auction, n in counts.items() if n == most]
+    return rows
 
 
-def q7(made: Sequence[Event]) -> int:
+def q7(bids: Iterable[Bid]) -> Rows:
     highest: defaultdict[int, list[Bid]] = defaultdict(list)
-    for bid in bids_of(made):
+    for bid in bids:
         best = highest[bid.at // TEN_S]
         if best and bid.price > best[0].price:
             best.clear()
         if not best or bid.price == best[0].price:
             best.append(bid)
-    return sum(map(len, highest.values()))
+    return [bid for best in highest.values() for bid in best]
 
 
-def q11(made: Sequence[Event]) -> int:
+def q11(bids: Iterable[Bid]) -> Rows:
     times: defaultdict[int, list[int]] = defaultdict(list)
-    for bid in bids_of(made):
+    for bid in bids:
         times[bid.bidder].append(bid.at)
     rows = []
     for bidder, unsorted in times.items():
@@ -198,17 +202,17 @@ def q11(made: Sequence[Event]) -> int:
             if number == len(ordered) or ordered[number] - at >= TEN_S:
                 rows.append((bidder, at + TEN_S, number - begun))
                 begun = number
-    return sum(count for _, _, count in rows)
+    return rows
 
 
-def q12(made: Sequence[Event]) -> int:
+def q12(bids: Iterable[Bid]) -> Rows:
     counts: Counter[tuple[int, float]] = Counter()
-    for bid in bids_of(made):
+    for bid in bids:
         counts[bid.bidder, time.time() // 10] += 1
-    return sum(counts.values())
+    return [(*group, n) for group, n in counts.items()]
 
 
-def q20(made: Sequence[Event]) -> int:
+def q20(made: Iterable[Event]) -> Rows:
     auctions: dict[int, Any] = {}
     waiting: defaultdict[int, list[Bid]] = defaultdict(list)
     rows = []
@@ -220,13 +224,20 @@ def q20(made: Sequence[Event]) -> int:
         elif (auction := event.auction) is not None and auction.category == 10:
             auctions[auction.id] = auction
             rows += [(*bid, *auction[1:]) for bid in waiting[auction.id]]
-    return len(rows)
+    return rows
 
 
-LOOPS: dict[str, Callable[[Sequence[Event]], int]] = {
+LOOPS: dict[str, Callable[[Iterable[Any]], Rows]] = {  # of bids; JOINS: of all events
     loop.__name__: loop for loop in (q0, q1, q2, q5, q7, q11, q12, q20)
 }
+JOINS = ("q20",)
 ADDED = ("q11", "q12")  # how many rows these have depends on the clock, or is few
+
+
+def count_rows(query: str, made: Sequence[Event]) -> int:
+    """How many rows the loop makes of the events, or the sum of their last fields."""
+    rows = LOOPS[query](made if query in JOINS else bids_of(made))
+    return sum(row[-1] for row in rows) if query in ADDED else len(rows)
 
 
 def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
@@ -235,8 +246,8 @@ def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
     file = cluster.folder / "events"
     write(file, count)
     entries, ratios, made = [], [], read_all(file)
-    for name, loop in LOOPS.items():
-        run = Run(name, file, count, loop(made))
+    for name in LOOPS:
+        run = Run(name, file, count, count_rows(name, made))
         key, peer = Key(NAME, "sunshower", name, UNIT), Key(NAME, "loop", name, UNIT)
         entries += [
             Entry(key, partial(_ours, cluster, run)),
@@ -254,7 +265,7 @@ def once(cluster: BenchmarkCluster, count: int) -> Comparison:
     write(file, count)
     entries, ratios, made = [], [], read_all(file)
     for name in QUERIES_ONCE:
-        run = Run(name, file, count, LOOPS[name](made) if name in LOOPS else None)
+        run = Run(name, file, count, count_rows(name, made) if name in LOOPS else None)
         key = Key(ONCE, "sunshower", name, UNIT)
         ordinary = Key(ONCE, "sunshower", f"{name}-ordinary", UNIT)
         entries += [
@@ -290,8 +301,8 @@ def _topology(run: Run) -> Topology:
 
 
 def _counted(topology: Topology, rows: Stream[Any], run: Run) -> Topology:
-    count_rows = CountRows(run.query in ADDED)
-    rows.local_or_shuffle().bolt("sink", count_rows, parallelism=2, fields=())
+    counter = CountRows(run.query in ADDED)
+    rows.local_or_shuffle().bolt("sink", counter, parallelism=2, fields=())
     return topology
 
 
@@ -327,5 +338,5 @@ def run_loop(query: str, file: Path, starter: Starter) -> Outcome:
     """The loop in a process of its own."""
     made = read_all(file)
     begun_s, cpu_s = starter.wait(), time.process_time()
-    rows = LOOPS[query](made)
+    rows = count_rows(query, made)
     return Outcome(begun_s, time.monotonic(), rows, time.process_time() - cpu_s)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from benchmarks import machine
 from benchmarks.measure import Outcome
@@ -25,9 +27,14 @@ CORES = 2
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration of Spark. `files`: in a batch."""
+    """A configuration of Spark. `files`: in a batch. `in_python`: Python splits the lines."""
 
     files: int
+    in_python: bool = False
+
+    @property
+    def system(self) -> str:
+        return "spark-python" if self.in_python else "spark"
 
     @property
     def name(self) -> str:
@@ -54,7 +61,11 @@ class Setup:
 
         folder.mkdir()
         stream = spark.readStream.option("maxFilesPerTrigger", self.files).text(str(lines))
-        words = stream.select(explode(split(col("value"), " ")).alias("word"))
+        words = (
+            stream.mapInArrow(_split, "word string")
+            if self.in_python
+            else stream.select(explode(split(col("value"), " ")).alias("word"))
+        )
         query = (
             words.groupBy("word")
             .count()
@@ -68,6 +79,12 @@ class Setup:
         ended_s = time.monotonic()
         first = datetime.fromisoformat(query.recentProgress[0]["timestamp"])
         return ended_s - (datetime.now(UTC) - first).total_seconds(), ended_s
+
+
+def _split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        words = [word for line in batch.column(0).to_pylist() for word in line.split()]
+        yield pa.record_batch({"word": pa.array(words, pa.string())})
 
 
 def _session() -> Any:

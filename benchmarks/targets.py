@@ -88,6 +88,7 @@ _WHY_NEXMARK = {  # why the targets of queries are missed
         "have had its pairs, so records are not joined many at once. The loop takes 0.7 µs."
     ),
 }
+_STATELESS = ("q0", "q1", "q2")
 _NEXMARK = {  # query → what it is, and the multiple of the plain loop
     "q0": ("projection", 0.5),
     "q1": ("projection with a product", 0.5),
@@ -110,7 +111,7 @@ CURRENT = (
     ),
     Target(
         "word_count/operators-rows/bytewax",
-        2,
+        2.2,
         row=_OPERATORS,
         against="Bytewax `count_final`",
         reason=(
@@ -138,6 +139,13 @@ CURRENT = (
             "checkpoint each second, and this pass takes less than a second. Splitting and "
             "counting a word in Python takes as long as Flink's whole processing of it."
         ),
+    ),
+    Target("word_count/operators-rows/pyflink", 10, row=_OPERATORS, against="PyFlink"),
+    Target(
+        "word_count/operators-rows-uncompiled/operators-rows",
+        0.6,
+        row="the same without compiled loops",
+        against="the same with them",
     ),
     Target(
         "word_count/operators-rows-sqlite/operators-rows",
@@ -189,6 +197,7 @@ CURRENT = (
             "time than all of Storm's compiled code, which passes references within one process."
         ),
     ),
+    Target("word_count/pack-rows/streamparse", 10, row=_TUPLES, against="streamparse (pystorm)"),
     Target(
         "word_count/pack-classes/two-processes",
         0.65,
@@ -301,6 +310,12 @@ CURRENT = (
     ),
     Target("kafka_words/operators/faust", 10, row=_KAFKA, against="Faust"),
     Target(
+        "kafka_words/operators-sqlite/quix-rocksdb",
+        3,
+        row=f"{_KAFKA}, durable state (SQLite)",
+        against="Quix with RocksDB",
+    ),
+    Target(
         "kafka/at-least-once/loop",
         0.6,
         row="Kafka → null",
@@ -335,6 +350,19 @@ CURRENT = (
             against=f"{query} as an ordinary stream, states in SQLite",
         )
         for query in QUERIES_ONCE
+    ),
+    *(
+        Target(
+            f"nexmark_files/{query}/{peer}",
+            bound,
+            row=f"Nexmark {query} from files",
+            against=name,
+        )
+        for query in _NEXMARK
+        for peer, name, bound in (
+            ("flink-sql", "Flink SQL (Java)", 1.5),
+            ("pyflink", "PyFlink", 3 if query in _STATELESS else 10),
+        )
     ),
 )
 

@@ -28,7 +28,6 @@ from sunshower.trident import InZooKeeper
 RECORDS = 10_000  # lines in each of the two shares of a batch
 MESSAGES = 20_000  # likewise, messages of Kafka
 FILES = 40
-SHARE = 100  # Quix counts the words of one message in this number
 LONGER = 10  # times as many words, for the memory
 _EMPTY_S = 3.0  # at least: there are five empty batches a second, fewer on a busy machine
 _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
@@ -189,12 +188,8 @@ def spark_entry(
             job = partial(setup.count_words, lines, folder)
             return run_together([job], folder).expect(count).sample(_MILLION)
 
-    return Entry(Key(workload, "spark", setup.name, _UNIT), run)
+    return Entry(Key(workload, setup.system, setup.name, _UNIT), run)
 
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
-    source = (topic.address, topic.name)
-    result = python_peers.count_words(
-        interpreter, "quix_once", how, *source, topic.messages, topic.words
-    )
-    return result.sample(_MILLION)
+    return kafka.count_in_state(interpreter, f"{how}:exactly-once", topic).sample(_MILLION)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.baselines import bare_loop, plain_process
 from benchmarks.benchmark_cluster import BenchmarkCluster
-from benchmarks.bytewax_flows import Setup
+from benchmarks.bytewax_flows import Setup, count_words
 from benchmarks.corpus import write_lines
 from benchmarks.figures import Key, Ratio
 from benchmarks.measure import Comparison, Entry, Log, Sample
@@ -123,7 +123,8 @@ def _bytewax(operator: str, folder: Path, path: Path, words: int, log: Log) -> E
     """Bytewax in its fastest configuration, found with half of the words, then with all of them."""
 
     def speed(setup: Setup, lines: Path, count: int) -> Sample:
-        outcome = run_together(setup.jobs(lines), folder, ready=setup.workers)
+        jobs = setup.jobs(partial(count_words, lines))
+        outcome = run_together(jobs, folder, ready=setup.workers)
         return outcome.expect(count).sample(MILLION)
 
     def best(setups: Iterable[Setup], lines: Path, count: int) -> list[Setup]:

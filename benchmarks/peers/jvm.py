@@ -1,4 +1,4 @@
-"""Builds the programs of Storm and Flink once, with Maven, and runs them as processes."""
+"""Builds the programs of Storm, Flink and its SQL once, with Maven, and runs them as processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _HERE = Path(__file__).parent
 _TIMEOUT_S = 300.0
 _BUILD_S = 1800.0  # Maven may have to download the dependencies
 _CLASSPATH = "classpath.txt"
+_OPEN = ("java.util", "java.lang", "java.time")  # packages that Flink's serialisers read
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Program:
         """
         classpath = (self.folder / _CLASSPATH).read_text(encoding="utf-8").strip()
         command = [_tool("java"), "-Xmx4g", "-XX:+UseParallelGC"]
+        command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN]
         command += ["-cp", f"{self.folder / 'target' / 'classes'}:{classpath}", self.main]
         return last_outcome(run_command([*command, *map(str, arguments)], _TIMEOUT_S))
 
@@ -42,6 +44,11 @@ def storm(log: Log) -> Program:
 def flink(log: Log) -> Program:
     """Flink's program. Raises MissingRequirement if it cannot be built."""
     return _program("flink", "FlinkPeer", log)
+
+
+def flink_sql(log: Log) -> Program:
+    """The program of Flink's SQL. Raises MissingRequirement if it cannot be built."""
+    return _program("flink-sql", "FlinkSqlPeer", log)
 
 
 def _program(name: str, main: str, log: Log) -> Program:

@@ -10,7 +10,13 @@ from benchmarks.measure import BenchmarkError, Log, MissingRequirement, Outcome
 from benchmarks.peers.cached_builds import cached_build, run_command
 
 _HERE = Path(__file__).parent
+PYFLINK, PATHWAY, PYSTORM = (
+    f"requirements-{name}.txt" for name in ("pyflink", "pathway", "pystorm")
+)
+PYSTORM_BOLTS = _HERE / "pystorm_bolts.py"
+PYFLINK_MODES = ("process", "thread")
 _TIMEOUT_S = 300.0
+_PYFLINK_TIMEOUT_S = 600.0  # with keys it is slow
 _BUILD_S = 1800.0  # Faust is built from source
 
 
@@ -49,6 +55,13 @@ def count_lines(interpreter: Path, lines: Path, threads: int) -> Outcome:
     """Count the words of a file with Pathway; `done` is words."""
     command = [str(interpreter), str(_HERE / "pathway_words.py"), str(lines), str(threads)]
     return last_outcome(run_command(command, _TIMEOUT_S))
+
+
+def pyflink(interpreter: Path, folder: Path, job: str, mode: str) -> Outcome:
+    """A query of Nexmark, or `words`, with PyFlink in `process` or `thread` mode. `done` is the
+    answer, or the number of words."""
+    command = [str(interpreter), str(_HERE / "pyflink_jobs.py"), str(folder), job, mode]
+    return last_outcome(run_command(command, _PYFLINK_TIMEOUT_S))
 
 
 def last_outcome(printed: str) -> Outcome:

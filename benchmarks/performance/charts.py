@@ -19,6 +19,8 @@ _SYSTEMS = {  # the rows of the chart in the README, with their labels
     ("word_count", "bytewax", "count_final"): "Bytewax",
     ("word_count", "storm", "silent"): "Storm",
     ("word_count", "pathway", "silent"): "Pathway",
+    ("word_count", "pyflink", "silent"): "PyFlink",
+    ("word_count", "streamparse", "silent"): "streamparse on Storm",
     ("kafka_words", "sunshower", "operators"): "Sunshower, from Kafka",
     ("kafka_words", "quix", "expand"): "Quix Streams, from Kafka",
     ("kafka_words", "faust", "agent"): "Faust, from Kafka",

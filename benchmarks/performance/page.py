@@ -165,6 +165,8 @@ def _section(results: Mapping[str, Any], section: Section, drawn: Sequence[Plot]
     if section.description:
         yield _wrap(section.description)
     yield from _pictures(drawn, section.heading)
+    if section.by_system:
+        yield _by_system(results, section)
     rows = [
         (
             *(row["workload"], row["system"], _variant(row)),
@@ -189,6 +191,22 @@ def _section(results: Mapping[str, Any], section: Section, drawn: Sequence[Plot]
     ]
     if ratios:
         yield _table(("ratio", "median", "rounds", "date", "commit"), ratios)
+
+
+def _by_system(results: Mapping[str, Any], section: Section) -> str:
+    """A row for each variant, a column for each system, with how many times as fast we are."""
+    chosen = [row for row in results["results"] if row["workload"] in section.workloads]
+    systems = [*dict.fromkeys(row["system"] for row in chosen)]
+    cells: dict[str, dict[str, str]] = {}
+    for row in chosen:
+        workload, system, variant = row["workload"], row["system"], row["variant"]
+        ratio = results["ratios"].get(f"{workload}/{variant}/{system}")
+        times = "" if ratio is None else f" ({ratio:.3g} ×)"
+        cells.setdefault(variant, {})[system] = f"{row['median']:.3g}{times}"
+    return _table(
+        ("", *systems),
+        [(name, *(row.get(system, "–") for system in systems)) for name, row in cells.items()],
+    )
 
 
 def _variant(row: Mapping[str, Any]) -> str:

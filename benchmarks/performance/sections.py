@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page, the workloads below it, and their description."""
+    """A heading of the page, the workloads below it, and their description.
+
+    `by_system`: has a table with a row for each variant and a column for each system.
+    """
 
     heading: str
     workloads: tuple[str, ...]
     description: str
+    by_system: bool = False
 
 
 SECTIONS = (
@@ -23,7 +27,9 @@ SECTIONS = (
         "batch. `operators-list` calls a function that returns a list, as the README does, and "
         "`operators-chain` is `filter.map.flat_map.filter`. `operators-rows-sqlite` has its state "
         "in SQLite, `…-untracked` has no ackers. `word_count_peers` are Sunshower's runs in the "
-        "rounds of Storm and Flink (both after warm-up), Pathway and Spark.",
+        "rounds of Storm, streamparse and Flink (all after warm-up), PyFlink, Pathway and Spark; "
+        "`…-uncompiled` is without the compiled loops. PyFlink and streamparse, which are slower, "
+        "count a twentieth of the words.",
     ),
     Section(
         "Nexmark",
@@ -33,6 +39,17 @@ SECTIONS = (
         "sessions (q11), and a join without a limit (q20). The speed is that of all events, of "
         "which 92 % are bids. `nexmark_once`: exactly once in batches, compared with ordinary "
         "streams, both with their states in SQLite; q4 and q9 are running totals of a join.",
+    ),
+    Section(
+        "Nexmark from files",
+        ("nexmark_files",),
+        "The same queries over CSV files, which each system reads and parses, in two tasks or two "
+        "workers: M bids a second, and how many times as fast Sunshower is in the same rounds. A "
+        "run takes at least ten seconds, from the first record that is read to the last row; "
+        "Flink SQL has run the query before, over fewer events. Flink has exactly-once "
+        "checkpoints every second. All answers are those of the plain loop, but Flink SQL finds "
+        "one of several highest rows of a window (q5, q7), and Flink has q12 by event time.",
+        by_system=True,
     ),
     Section(
         "Constants",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from heapq import heappop, heappush
 from random import Random
 from string import ascii_lowercase
 from typing import NamedTuple
@@ -144,9 +145,20 @@ class Generator:
 @lru_cache(2)
 def events(count: int, seed: int = 1, rate: int = 100) -> tuple[Event, ...]:
     """The first `count` events, in the order in which they come."""
+    return tuple(arrivals(count, seed, rate))
+
+
+def arrivals(count: int, seed: int, rate: int) -> Iterator[Event]:
+    """The same without all of them in memory."""
     generator, random = Generator(seed, rate), Random(seed + 1)
-    made = [generator.event(number) for number in range(count)]
-    return tuple(sorted(made, key=lambda event: event.at + random.randrange(DISORDER + 1)))
+    delayed: list[tuple[int, int, Event]] = []  # when they come, their numbers
+    for number in range(count):
+        event = generator.event(number)
+        heappush(delayed, (event.at + random.randrange(DISORDER + 1), number, event))
+        while delayed[0][0] < event.at:
+            yield heappop(delayed)[2]
+    while delayed:
+        yield heappop(delayed)[2]
 
 
 class Nexmark(Spout[Event]):

@@ -97,6 +97,8 @@ def test_the_error_of_a_command_has_its_output() -> None:
         ("flink", "silent", ("operators-rows", "operators-columns")),
         ("flink", "totals", ("pack-classes",)),
         ("pathway", "silent", ("operators-rows",)),
+        ("pyflink", "silent", ("operators-rows",)),
+        ("streamparse", "silent", ("pack-rows",)),
     ],
 )
 def test_a_peer_is_compared_with_our_variants_that_do_the_same(

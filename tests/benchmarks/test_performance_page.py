@@ -92,6 +92,19 @@ def test_the_page_shows_rows_ratios_targets_and_plots() -> None:
     assert all(f"]({path})" in page for path in made if path.endswith(".svg"))
 
 
+def test_queries_from_files_have_a_table_with_a_column_for_each_system() -> None:
+    ours, loop, flink = (
+        Key("nexmark_files", system, "q5", "M bids/s")
+        for system in ("sunshower", "loop", "flink-sql")
+    )
+    series = [Series(ours, [0.3]), Series(loop, [0.6]), Series(flink, [0.1])]
+    ratios = [Ratio(f"nexmark_files/q5/{key.system}", ours, key) for key in (loop, flink)]
+    page = files(with_targets(rows_and_ratios(series, ratios, RUN), PLACE, []))["PERFORMANCE.md"]
+    assert "|  | sunshower | loop | flink-sql |" in page
+    assert "| q5 | 0.3 | 0.6 (0.5 ×) | 0.1 (3 ×) |" in page
+    assert "| ≥ 1.5 × Flink SQL (Java) | 3 | met | `nexmark_files/q5/flink-sql` |" in page
+
+
 def test_plots_have_the_same_bytes_each_time_and_follow_the_theme() -> None:
     first, again = files(results()), files(results())
     assert first == again

@@ -1,7 +1,9 @@
 // Apache Storm in one process (LocalCluster): word counts, and numbers that are discarded; all acked.
 //
-// Arguments: workload, input, tasks of each component, batch size, pending tuples, repeats.
+// Arguments: workload, input, tasks of each component, batch size, pending tuples, repeats; with
+// `wcp` also an interpreter of Python and the file of its bolts.
 //   wc    input is a file of lines; the count emits nothing
+//   wcp   the same with bolts in Python, each task of which is a process
 //   wcb   input is a file of lines; the count emits a total for each word
 //   null  input is a number of seconds: numbers from a spout to a sink
 //   id    the same through a bolt that emits its input
@@ -29,7 +31,9 @@ import org.apache.storm.Config;
 import org.apache.storm.LocalCluster;
 import org.apache.storm.spout.SpoutOutputCollector;
 import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.ShellBolt;
 import org.apache.storm.task.TopologyContext;
+import org.apache.storm.topology.IRichBolt;
 import org.apache.storm.topology.OutputFieldsDeclarer;
 import org.apache.storm.topology.TopologyBuilder;
 import org.apache.storm.topology.base.BaseRichBolt;
@@ -239,6 +243,28 @@ public final class StormPeer {
         }
     }
 
+    /** A bolt in Python. */
+    static class PythonBolt extends ShellBolt implements IRichBolt {
+        private final String[] fields;
+
+        PythonBolt(String[] command, String... fields) {
+            super(command);
+            this.fields = fields;
+        }
+
+        @Override
+        public void declareOutputFields(OutputFieldsDeclarer declarer) {
+            if (fields.length > 0) {
+                declarer.declare(new Fields(fields));
+            }
+        }
+
+        @Override
+        public Map<String, Object> getComponentConfiguration() {
+            return null;
+        }
+    }
+
     /** Emits its input. */
     static class Id extends Step {
         @Override
@@ -269,11 +295,13 @@ public final class StormPeer {
         int pending = Integer.parseInt(args[4]);
         int repeats = Integer.parseInt(args[5]);
         boolean counts = workload.startsWith("wc");
-        TopologyBuilder builder = counts
-            ? countingWords(workload, input, tasks)
+        boolean python = workload.equals("wcp");
+        TopologyBuilder builder = python ? countingInPython(input, tasks, args[6], args[7])
+            : counts ? countingWords(workload, input, tasks)
             : passingNumbers(workload, input);
-        int expected = counts ? 3 * tasks : workload.equals("id") ? 3 : 2;
+        int expected = python ? tasks : counts ? 3 * tasks : workload.equals("id") ? 3 : 2;
         long lines = counts ? readLines(input).size() : -1;
+        long words = python ? wordsOf(input) : -1; // the acks say that all are counted
         try (LocalCluster cluster = new LocalCluster()) {
             cluster.submitTopology("peer", settings(batch, pending), builder.createTopology());
             for (long end = System.nanoTime() + TIMEOUT_NS; ready.get() < expected; ) {
@@ -281,7 +309,7 @@ public final class StormPeer {
             }
             String told = "";
             for (int number = 0; number < repeats; number++) {
-                told = run(number, lines);
+                told = run(number, lines, words);
             }
             System.out.println(told);
             System.out.flush();
@@ -296,6 +324,23 @@ public final class StormPeer {
         builder.setBolt("count", new Count(workload.equals("wcb")), tasks)
             .fieldsGrouping("split", new Fields("word"));
         return builder;
+    }
+
+    private static TopologyBuilder countingInPython(
+            String input, int tasks, String python, String bolts) {
+        TopologyBuilder builder = new TopologyBuilder();
+        builder.setSpout("source", new Lines(input), tasks);
+        builder.setBolt("split", new PythonBolt(new String[] {python, bolts, "split"}, "word"), tasks)
+            .localOrShuffleGrouping("source");
+        builder.setBolt("count", new PythonBolt(new String[] {python, bolts, "count"}), tasks)
+            .fieldsGrouping("split", new Fields("word"));
+        return builder;
+    }
+
+    private static long wordsOf(String input) {
+        return readLines(input).stream()
+            .mapToLong(line -> new StringTokenizer(line).countTokens())
+            .sum();
     }
 
     private static TopologyBuilder passingNumbers(String workload, String input) {
@@ -324,8 +369,11 @@ public final class StormPeer {
         return conf;
     }
 
-    /** Runs the workload once. Returns its result as JSON. `lines`: -1 for numbers. */
-    private static String run(int number, long lines) throws InterruptedException {
+    /**
+     * Runs the workload once. Returns its result as JSON. `lines`: -1 for numbers. `words`: -1 if
+     * the bolts of this process count them.
+     */
+    private static String run(int number, long lines, long words) throws InterruptedException {
         var system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         long countedBefore = counted();
         begun.set(Long.MAX_VALUE);
@@ -338,7 +386,7 @@ public final class StormPeer {
             pause(end);
         }
         cpu = system.getProcessCpuTime() - cpu;
-        long done = lines < 0 ? acked.get() : counted() - countedBefore;
+        long done = words >= 0 ? words : lines < 0 ? acked.get() : counted() - countedBefore;
         return String.format(
             Locale.ROOT,
             "{\"begun_s\": %.6f, \"ended_s\": %.6f, \"done\": %d, \"cpu_s\": %.3f}",

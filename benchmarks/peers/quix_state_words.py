@@ -1,7 +1,9 @@
-"""Quix Streams counts the words of a topic exactly once, in its state; run by `python_peers.py`.
+"""Quix Streams counts the words of a topic in its state (RocksDB); run by `python_peers.py`.
 
 group-by      a state for each word: the words are sent through a topic of Kafka
 by-partition  a state for each partition of the input: four separate counts
+
+The last argument is either of these with the guarantee: `group-by:exactly-once`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any
 
 from quixstreams import Application, State
 
-ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+ADDRESS, NAME, WANTED = sys.argv[1], sys.argv[2], int(sys.argv[3])
+HOW, _, GUARANTEE = sys.argv[4].partition(":")
 
 
 class Words:
@@ -61,7 +64,7 @@ app = Application(
     broker_address=ADDRESS,
     consumer_group=f"bench-{uuid.uuid4().hex[:8]}",
     auto_offset_reset="earliest",
-    processing_guarantee="exactly-once",
+    processing_guarantee=GUARANTEE,
     commit_interval=1.0,
     loglevel=logging.ERROR,
 )
