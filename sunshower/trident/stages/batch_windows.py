@@ -101,6 +101,7 @@ class Windows(Persist, Timed):
     ) -> None:
         """`sources`: what sends it times, see Timed."""
         super().__init__(slot)
+        self.slot: BatchSlot = slot
         self.operator, self.sources = operator, tuple(sources)
         self.window, self.contents = operator.window, operator.contents
         self.time = operator.window.time
@@ -194,8 +195,7 @@ class Windows(Persist, Timed):
         if batch.ends_all:
             self.late_records.say_if_all(f"window {self.slot.name!r}")
         if self._ended_open:
-            factory = getattr(self.slot, "factory", None)
-            log_ended(factory, self.slot.name, self._ended_open)
+            log_ended(self.slot.factory, self.slot.name, self._ended_open)
 
     def _is_due(self, batch: WindowBatch) -> bool:
         """Whether something changes without rows."""
@@ -213,7 +213,8 @@ class Windows(Persist, Timed):
         before: dict[Any, Any] = {}
         (value,) = state.multi_update([KEY], [partial(_note, before, KEY)])
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
-        half, store, self.slot.changes = None if before else value.get("half"), self.store, {}
+        half, store = None if before else value.get("half"), self.store
+        self.slot.changes = {}
         if before:
             value, fired, late = self._by_time(state, before[KEY], batch, attempt)
         else:
