@@ -133,7 +133,8 @@ class Component:
     def operators(self) -> Sequence[Any]:
         """The operators of a stage of records or of batches, of a frozen graph."""
         is_stage = self.level is Level.OPERATORS or self.is_of_batches
-        return getattr(self.implementation, "operators", ()) if is_stage else ()
+        operators: Sequence[Any] = getattr(self.implementation, "operators", ()) if is_stage else ()
+        return operators
 
     @property
     def continues(self) -> bool:
