@@ -353,19 +353,16 @@ class TimePanes(OpenPanes):
         removes: bool = True,
     ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
         windows, removed = super().end(store, before, ended, behind, removes=removes)
-        if self._may_be_none:
+        if isinstance(self.times, CalendarPanes):
             windows = [window for window in windows if self.is_window(window[0])]
         return windows, removed
 
     def is_window(self, last: int) -> bool:
         """Whether a window ends with a pane. A day that a zone has left out ends none: the day
         before has the same end."""
-        return not self._may_be_none or self.times.start(last) < self.times.start(last + 1)
-
-    @property
-    def _may_be_none(self) -> bool:
-        """Whether there may be panes with which no window ends."""
-        return self.width > 1 and isinstance(self.times, CalendarPanes)
+        if self.width == 1 or not isinstance(self.times, CalendarPanes):
+            return True
+        return self.times.start(last) < self.times.start(last + 1)
 
     def take(
         self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
