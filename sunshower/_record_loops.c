@@ -385,9 +385,23 @@ put_bytes(Output *output, const void *bytes, Py_ssize_t length, unsigned char co
     return 0;
 }
 
-/* 1: done; 0: a value that is encoded in Python; -1: an exception is set. */
+static void
+put_length(Output *output, uint64_t length)
+{
+    if (length < 16)
+        *output->next++ = 0x90 | (unsigned char)length;
+    else if (length <= 0xffff)
+        put_number(output, 0xdc, length, 2);
+    else
+        put_number(output, 0xdd, length, 4);
+}
+
+#define LISTS_MAX 4 /* in each other */
+
+/* 1: done; 0: a value that is encoded in Python; -1: an exception is set. `lists`: how many may
+ * still be in each other. */
 static int
-put_value(Output *output, PyObject *value)
+put_value(Output *output, PyObject *value, int lists)
 {
     PyTypeObject *kind = Py_TYPE(value);
     if (kind == &PyUnicode_Type) {
@@ -411,6 +425,16 @@ put_value(Output *output, PyObject *value)
     }
     if (make_room(output, 9) < 0)
         return -1;
+    if (kind == &PyList_Type) {
+        Py_ssize_t length = PyList_GET_SIZE(value);
+        if (lists == 0 || length > 0xffffffffLL)
+            return 0;
+        put_length(output, length);
+        int done = 1;
+        for (Py_ssize_t i = 0; done == 1 && i < length; i++)
+            done = put_value(output, PyList_GET_ITEM(value, i), lists - 1);
+        return done;
+    }
     if (kind == &PyLong_Type) {
         int overflow;
         long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -464,19 +488,14 @@ encode(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         return PyErr_NoMemory();
     output.next = output.begin;
     output.end = output.begin + size;
-    if (values < 16)
-        *output.next++ = 0x90 | (unsigned char)values;
-    else if (values <= 0xffff)
-        put_number(&output, 0xdc, values, 2);
-    else
-        put_number(&output, 0xdd, values, 4);
+    put_length(&output, values);
     int done = 1;
     for (Py_ssize_t i = 0; done == 1 && i < length; i++) {
         PyObject *row = PyList_GET_ITEM(rows, i);
         if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != width)
             done = 0;
         for (Py_ssize_t k = 0; done == 1 && k < width; k++)
-            done = put_value(&output, PyTuple_GET_ITEM(row, k));
+            done = put_value(&output, PyTuple_GET_ITEM(row, k), LISTS_MAX);
     }
     PyObject *data = NULL;
     if (done == 1)
@@ -532,9 +551,12 @@ get_bytes(Input *input, uint64_t length)
     return PyBytes_FromStringAndSize((const char *)input->next - length, length);
 }
 
-/* NULL, with or without an exception: a value that is decoded in Python, or is damaged. */
+static PyObject *get_list(Input *input, uint64_t length, int lists);
+
+/* NULL, with or without an exception: a value that is decoded in Python, or is damaged. `lists`:
+ * how many may still be in each other. */
 static PyObject *
-get_value(Input *input)
+get_value(Input *input, int lists)
 {
     uint64_t number, code;
     if (get_number(input, 1, &code) < 0)
@@ -545,6 +567,8 @@ get_value(Input *input)
         return PyLong_FromLong((long)code - 256);
     if (code >= 0xa0 && code < 0xc0)
         return get_text(input, code & 31);
+    if ((code & 0xf0) == 0x90)
+        return get_list(input, code & 15, lists);
     switch (code) {
     case 0xc0:
         return Py_NewRef(Py_None);
@@ -575,8 +599,27 @@ get_value(Input *input)
         return get_number(input, 8, &number) < 0 ? NULL : PyLong_FromLongLong((int64_t)number);
     case 0xd9: case 0xda: case 0xdb:
         return get_number(input, 1 << (code - 0xd9), &number) < 0 ? NULL : get_text(input, number);
+    case 0xdc: case 0xdd:
+        return get_number(input, 2 << (code - 0xdc), &number) < 0 ? NULL : get_list(input, number, lists);
     }
     return NULL;
+}
+
+static PyObject *
+get_list(Input *input, uint64_t length, int lists)
+{
+    /* Each value has at least a byte: no more is allocated for a damaged length. */
+    if (lists == 0 || (uint64_t)(input->end - input->next) < length)
+        return NULL;
+    PyObject *list = PyList_New((Py_ssize_t)length);
+    for (Py_ssize_t i = 0; list != NULL && i < (Py_ssize_t)length; i++) {
+        PyObject *value = get_value(input, lists - 1);
+        if (value == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, value);
+    }
+    return list;
 }
 
 /* The length of the array that the input begins with. -1: it begins with something else. */
@@ -621,7 +664,7 @@ decode(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     for (Py_ssize_t i = 0; rows != NULL && i < PyList_GET_SIZE(rows); i++) {
         PyObject *row = kind == &PyTuple_Type ? PyTuple_New(width) : kind->tp_alloc(kind, width);
         for (Py_ssize_t k = 0; row != NULL && k < width; k++) {
-            PyObject *value = get_value(&input);
+            PyObject *value = get_value(&input, LISTS_MAX);
             if (value == NULL)
                 Py_CLEAR(row);
             else

@@ -118,7 +118,8 @@ def take(rows: list[Any], positions: NDArray[np.int64]) -> list[Any]:
 
 def encode(rows: list[Any], width: int) -> bytes | None:
     """The values of all rows in one list, as `Codec.encode` returns them. None: they have to be
-    encoded by it, because one is not a plain value, or a row is no tuple of `width` values."""
+    encoded by it, because one is neither a plain value nor a list of these, at most four in each
+    other, or a row is no tuple of `width` values."""
     return None
 
 

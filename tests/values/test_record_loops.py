@@ -87,12 +87,13 @@ plain = st.one_of(
     st.binary(max_size=40),
     st.sampled_from(LENGTHS).map(b"\x00".__mul__),
 )
+nested = st.lists(plain | st.lists(plain, max_size=3), max_size=20)
 odd = st.sampled_from(
     ["\ud800", "a\udfff", Level.LOW, Text("text"), np.float64(2.5), Decimal("1.10"), (1, 2), [3],
      {"k": 1}, datetime(2026, 1, 1, tzinfo=UTC), 1 << 64, -(1 << 63) - 1, math.nan, -0.0,
      bytearray(b"b")]
 )  # fmt: skip
-values = plain | odd
+values = plain | nested | odd | st.lists(odd, max_size=2)
 widths = st.integers(1, 3)
 
 
@@ -116,10 +117,17 @@ def test_encoded_bytes_are_those_of_the_codec(batch: tuple[list[Any], int]) -> N
         assert identical(record_loops.decode(data, width, tuple), rows)
 
 
-@given(batches(plain))
+def leaves(value: Any) -> Iterator[Any]:
+    for item in value if type(value) is list else ():
+        yield from leaves(item)
+    if type(value) is not list:
+        yield value
+
+
+@given(batches(plain | nested))
 def test_plain_values_are_encoded_in_the_module(batch: tuple[list[Any], int]) -> None:
     rows, width = batch
-    fields = [*chain.from_iterable(rows)]
+    fields = leaves([*chain.from_iterable(rows)])
     numbers = [field for field in fields if type(field) is int]
     fits = all(-(1 << 63) <= number < 1 << 64 for number in numbers)
     assert (record_loops.encode(rows, width) is not None) == fits
@@ -137,7 +145,7 @@ def test_records_are_decoded_without_their_constructor(batch: tuple[list[Any], i
     assert all(vars(record) == {} for record in records)
 
 
-@given(batches(plain), st.data())
+@given(batches(plain | nested), st.data())
 def test_damaged_bytes_are_left_to_the_codec(
     batch: tuple[list[Any], int], data: st.DataObject
 ) -> None:

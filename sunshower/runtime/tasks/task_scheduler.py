@@ -8,8 +8,8 @@ short and recent records in the cache. Every eighth slice goes round robin: no r
 longer than eight slices for each task of the worker. A bolt that calls an async function for its
 inputs at the same time comes last, until it has as many inputs as it may have calls. Calls without
 order go on after each slice, and the worker waits for them if no task is ready. A bolt that stores
-totals comes last for a bounded time: it takes the batches that have come meanwhile as one, and
-writes them at once.
+totals or keeps windows comes last for a bounded time: it takes the batches that have come meanwhile
+as one, and writes them at once.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Anchors:
             return Anchors(self.roots.repeat(counts))
         return self.select(np.arange(len(self)).repeat(counts))
 
-    def together(self, which: I64) -> Anchors | None:
+    def together(self, which: slice | I64) -> Anchors | None:
         """Return the trees of the records at `which`, shared by all that is made from these; None:
         they have none."""
         some = self.select(which)
@@ -67,7 +67,7 @@ class Anchors:
     def __len__(self) -> int:
         return len(self.roots) if self.offsets is None else len(self.offsets) - 1
 
-    def add(self, xors_made: U64, which: I64, edges: U64) -> None:
+    def add(self, xors_made: U64, which: slice | I64, edges: U64) -> None:
         """XOR new edges of the records at `which` into `made`: one for each of them; of shared
         anchors one for each anchor."""
         xors_made[slice(None) if self.shared else which] ^= edges
@@ -89,6 +89,8 @@ class Anchors:
         """Return (roots, edges): each root once, with the XOR of the edges of its records."""
         if self.offsets is not None:
             edges = np.repeat(edges, np.diff(self.offsets))
+        elif (self.roots[1:] > self.roots[:-1]).all():  # those that a spout has emitted together
+            return self.roots, edges
         order = np.argsort(self.roots, kind="stable")
         return fold(self.roots[order], edges[order])
 

@@ -94,6 +94,11 @@ def incarnations_of(roots: U64) -> I64:
     return (roots >> _INCARNATION_SHIFT).view(np.int64)
 
 
+def are_of_incarnation(roots: U64, incarnation: int) -> bool:
+    """Whether all roots are of one incarnation."""
+    return not np.count_nonzero(roots.view(np.uint16)[3::4] != incarnation)  # the upper 16 bits
+
+
 def is_newer(generations: NDArray[np.uint32], tags: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Which generations are later than those in the lower 24 bits of `tags`, modulo 2²⁴."""
     return ((generations - tags) << 8).view(np.int32) > 0

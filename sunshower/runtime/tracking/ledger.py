@@ -29,6 +29,7 @@ from sunshower.runtime.tracking.ids import (
     NO_IDS,
     SLOTS_MAX,
     U64,
+    are_of_incarnation,
     first_of_each,
     incarnations_of,
     is_newer,
@@ -144,7 +145,7 @@ class Ledger:
         if not len(roots):
             return NOTHING
         first = int(roots[0]) >> 48
-        if not np.count_nonzero(roots.view(np.uint16)[3::4] != first):  # the upper 16 bits
+        if are_of_incarnation(roots, first):
             table = self._tables.get(first) or self._open(first)
             if table is None:
                 return NOTHING
@@ -442,12 +443,14 @@ class AckerTask:
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
     def _add_settled(self, settled: SettledTrees, verdicts: dict[int, Verdicts]) -> None:
-        if len(settled.complete) and self._spouts == 1:
-            verdicts.setdefault(0, Verdicts()).complete.append(settled.complete)
-        elif len(settled.complete):
-            spouts = incarnations_of(settled.complete) % self._spouts
-            for spout in {int(spouts[0])} if (spouts == spouts[0]).all() else set(spouts.tolist()):
-                mine = settled.complete[spouts == spout]
+        complete = settled.complete
+        first = int(complete[0]) >> 48 if len(complete) else 0
+        if len(complete) and (self._spouts == 1 or are_of_incarnation(complete, first)):
+            verdicts.setdefault(first % self._spouts, Verdicts()).complete.append(complete)
+        elif len(complete):
+            spouts = incarnations_of(complete) % self._spouts
+            for spout in set(spouts.tolist()):
+                mine = complete[spouts == spout]
                 verdicts.setdefault(spout, Verdicts()).complete.append(mine)
         for root in settled.failed.tolist():
             self._texts.remove(root)

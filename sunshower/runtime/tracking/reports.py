@@ -14,6 +14,7 @@ from sunshower.failures import Failure
 from sunshower.runtime.tracking.ids import (
     I64,
     U64,
+    are_of_incarnation,
     fold,
     generations_of,
     incarnations_of,
@@ -72,10 +73,10 @@ class Shards:
         """Return (acker task, indices into `roots`) for every acker that follows some of them."""
         if self._only is not None:
             return [(self._only, slice(None))]
+        tasks = self._shards[(first := int(roots[0]) >> 48) % len(self._shards)]
+        if len(tasks) == 1 and are_of_incarnation(roots, first):
+            return [(tasks[0], slice(None))]
         spouts = incarnations_of(roots) % len(self._shards)
-        first = int(spouts[0])
-        if len(self._shards[first]) == 1 and (spouts == first).all():
-            return [(self._shards[first][0], slice(None))]
         slots, parts = slots_of(roots), list[tuple[int, slice | I64]]()
         for spout in np.unique(spouts).tolist():
             tasks = self._shards[spout]

@@ -82,6 +82,7 @@ class AggregatorOperator(Operator):
     """Keeps one table per aggregator: the groups of a batch and their values."""
 
     blocks_lineage = "an aggregate of one batch"
+    makes_parts = False  # whether its rows are combined further, in the task of their group
 
     def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]):
         self.schema, self.by, self.aggregators = schema, tuple(by), tuple(aggregators)
@@ -130,6 +131,7 @@ class Combine(AggregatorOperator):
     """Emits this task's partial aggregates: rows (fields of the group, values so far)."""
 
     by_row = True  # the parts differ, but not what they are combined to behind it
+    makes_parts = True
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         tables: list[Table] = batch[1]

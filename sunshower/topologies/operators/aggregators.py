@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
 from decimal import Decimal
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, get_args
 
 from sunshower.arguments import checked
@@ -80,6 +80,10 @@ class AnyAggregator(ABC):
     @abstractmethod
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         """Add rows; `keys` are their groups."""
+
+    def gather_group(self, table: Table, key: Any, rows: Rows, attempt: Attempt) -> None:
+        """Add rows of one group."""
+        self.gather(table, repeat(key, len(rows)), rows, attempt)
 
     @abstractmethod
     def fresh(self, attempt: Attempt) -> Any:
@@ -223,6 +227,12 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
             table.update(keys)  # Counter.update: 40 ns per row
         else:
             super().gather(table, keys, rows, attempt)
+
+    def gather_group(self, table: Table, key: Any, rows: Rows, attempt: Attempt) -> None:
+        if self.field is None:
+            table[key] = table.get(key, 0) + len(rows)
+        else:
+            super().gather_group(table, key, rows, attempt)
 
 
 class reduce(ReducerAggregator[Any, Any]):  # noqa: N801

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
-from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.generated_stages import (
     StageNode,
     behind,
@@ -76,13 +75,17 @@ class OperatorBolt(Bolt[Any, Any]):
         first = None if self._first is None else nodes[self._first].operator
         # whether it gets the tables that its senders have sent, instead of their rows
         self.takes_tables = self.passes and any(takes for _, takes in self._readers[self._root])
-        self.combines = isinstance(first, Combine)
+        self.combines = getattr(first, "makes_parts", False)
         # whether the rows that it sends are combined from all inputs of a batch
         behind_root = [*behind(nodes, self._root)]
-        tables_combined = any(isinstance(nodes[node].operator, Combine) for node in behind_root)
+        readers = (nodes[node].operator for node in behind_root)
+        tables_combined = any(getattr(reader, "makes_parts", False) for reader in readers)
         self.makes_fewer = self.combines or (self.takes_tables and tables_combined)
         slot = getattr(first, "slot", None)  # of totals, which are written per batch
-        self.writes = self.passes and getattr(slot, "factory", None) is not None
+        is_stored = getattr(slot, "factory", None) is not None
+        # whether it takes the shared batches of several senders as one: totals are written once
+        # then, and a window, to which each brings few rows
+        self.joins_shared = self.passes and (is_stored or (window is not None and first is window))
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
         # what reads both rows of a batch and those of watermarks is there once

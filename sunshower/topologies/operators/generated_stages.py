@@ -95,6 +95,8 @@ def _project(step: Any, row: str, name: _Name) -> list[_Part]:
 
 
 def _expand(step: Any, row: str, name: _Name) -> list[_Part]:
+    if (text := step.source_of_one(row, name)) is not None:
+        return [_Part("let", text)]
     return [_Part("each", f"{name(step.expand, type(step).__name__)}({row})")]
 
 

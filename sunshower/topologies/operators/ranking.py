@@ -18,7 +18,7 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Predicate, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
-from sunshower.topologies.operators.values import place_of, plain, ranked, tie_of
+from sunshower.topologies.operators.values import leading, place_of, plain, ranked, tie_of
 from sunshower.topologies.operators.windows.event_times import OrderReader
 
 
@@ -94,10 +94,17 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         groups: defaultdict[Any, list[Any]] = defaultdict(list)
-        for key, row in zip(keys, map(tuple, self._schema.rows(rows)), strict=False):
+        for key, row in zip(keys, self._schema.rows(rows), strict=False):
             groups[key].append(row)
         for key, several in groups.items():
-            table[key] = self._best([*table.get(key, ()), *several])
+            self._add(table, key, several)
+
+    def gather_group(self, table: Table, key: Any, rows: Rows, attempt: Attempt) -> None:
+        self._add(table, key, self._schema.rows(rows))
+
+    def _add(self, table: Table, key: Any, rows: Rows) -> None:
+        first = rows if self._places else leading(rows, self._by, self.n)
+        table[key] = self._best([*table.get(key, ()), *map(tuple, first)])
 
     def _best(self, rows: list[Any]) -> list[Any]:
         if self._places:

@@ -213,8 +213,11 @@ class TaskMemory:
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        written = dict(zip(keys, values, strict=True))
-        self._written = {**self._written, **written} if self._written else written
+        self.put(dict(zip(keys, values, strict=True)))
+
+    def put(self, changes: dict[Key, Any]) -> None:
+        """As multi_put; the dictionary may be kept until the commit."""
+        self._written = {**self._written, **changes} if self._written else changes
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -428,7 +431,10 @@ class StateSlot:
         changes = {**self._due, **changes}
         try:
             self.begin_commit(self._attempt)
-            self.state.multi_put(list(changes), list(changes.values()))
+            if (memory := self.memory) is not None:  # without hashing the keys again
+                memory.put(changes)
+            else:
+                self.state.multi_put(list(changes), list(changes.values()))
             self.commit(self._attempt)
             self._due = {}
         except BaseException as error:

@@ -98,6 +98,11 @@ class RowOperator(Operator):
         """What it makes of a row."""
         raise NotImplementedError
 
+    def source_of_one(self, row: str, name: Callable[[Any, str], str]) -> str | None:
+        """The source of an expression for the one row that it makes of each `row`; None: its method
+        is called. `name`: of an object, by which the source has it."""
+        return None
+
 
 class RowFunction(FunctionOperator, RowOperator):
     """Calls a function with each row."""

@@ -16,6 +16,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, getcontext
 from enum import Enum
 from functools import reduce
 from heapq import nlargest, nsmallest
+from itertools import compress
 from numbers import Rational
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -205,6 +206,17 @@ def ranked(
         pairs.sort(key=lambda pair: _place_and_tie(pair[1]))
         pairs.sort(key=operator.itemgetter(0), reverse=greatest)
     return [row for _, row in (pairs if ties else pairs[:count])]
+
+
+def leading(rows: Sequence[Any], get: Callable[[Any], Any], count: int) -> Iterable[Any]:
+    """The rows among which `ranked` finds the `count` greatest by this value, with their ties: all,
+    unless a look at the values alone leaves out most of them."""
+    values = [*map(get, rows)]
+    kinds = {*map(type, values)}
+    are_numbers = kinds == {int} or (kinds == {float} and are_finite(values))
+    if not are_numbers or len(values) <= count:
+        return rows
+    return compress(rows, map(nlargest(count, values)[-1].__le__, values))
 
 
 def _absence(value: Any) -> int:

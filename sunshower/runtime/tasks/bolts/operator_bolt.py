@@ -25,7 +25,7 @@ from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
 from sunshower.runtime.tasks.user_code import BatchOutputs, no_way
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls
@@ -95,7 +95,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             self.intake,
             # A table of one row costs as much as one of a thousand.
             joins=self.intake.joins or (bolt.takes_tables and not bolt.keeps_state),
-            joins_shared=bolt.writes,
+            joins_shared=bolt.joins_shared,
             tables=bolt.takes_tables,
         )
 
@@ -200,7 +200,9 @@ class OperatorBoltTask(AutomaticBoltTask):
         if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         xors, of_batch = batch.nothing_made(), batch.anchors
-        good = np.delete(np.arange(len(batch)), list(failures))
+        good: slice | I64 = slice(None)
+        if failures:
+            good = np.delete(np.arange(len(batch)), list(failures))
         anchors = of_batch and of_batch.together(good)
         try:
             if self.rare.note is not None and anchors is not None:
@@ -216,7 +218,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             else:
                 judged = self._judge_all(error, batch)
             several = anchors is not None and len(np.unique(anchors.roots)) > 1
-            for index in good.tolist():
+            for index in np.arange(len(batch))[good].tolist():
                 failures[index] = judged[index].in_common if several else judged[index]
         return xors
 

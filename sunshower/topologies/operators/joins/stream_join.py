@@ -270,6 +270,14 @@ class JoinInput(RowOperator):
             return ((self._get_key(row), self.number, time, values),)
         return ((*self._get_key(row), self.number, time, values),)
 
+    def source_of_one(self, row: str, name: Callable[[Any, str], str]) -> str | None:
+        if self.reads_updates or self._interval is not None:
+            return None
+        key, rest = (f"{name(get, 'fields')}({row})" for get in (self._get_key, self._get_rest))
+        time = "None" if self.reader is None else f"{name(self.reader.time, 'event_time')}({row})"
+        values = f"[*{rest}]" if self._has_several else f"[{rest}][:{self._rest}]"
+        return f"({'' if self._is_single else '*'}{key}, {self.number}, {time}, {values})"
+
     def _other_values(self, row: Any) -> list[Any]:
         """The values of a row that are not in its key."""
         values = self._get_rest(row)

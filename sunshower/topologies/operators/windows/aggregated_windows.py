@@ -15,6 +15,7 @@ from sunshower.clock import Clock
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import (
+    GLOBAL,
     AggregatorOperator,
     group_keys,
     keys_of_partial,
@@ -445,6 +446,7 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
 # ---- pane windows --------------------------------------------------------------------------------
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
+_FEW_PANES = 8  # of rows that have no group: those of each are gathered together
 _ENDED_BY_VALUES = ResultStage.FULL, ResultStage.CLOSED  # of a window that `until` has ended
 
 
@@ -453,6 +455,7 @@ class CombinePanes(AggregatorOperator):
     records, values)."""
 
     by_row = True  # the parts differ, but not what they are combined to behind it
+    makes_parts = True
 
     def __init__(
         self,
@@ -483,6 +486,13 @@ class CombinePanes(AggregatorOperator):
         panes = (
             times if self.panes is None else panes_of(self.panes, times, are_ends=self._are_ends)
         )
+        if not self.by and len({*panes}) <= _FEW_PANES:
+            for pane, of_pane in _by_pane(panes, rows):
+                if self._counter is None:
+                    counts[GLOBAL, pane] += len(of_pane)
+                for aggregator, table in zip(self.aggregators, tables, strict=True):
+                    aggregator.gather_group(table, (GLOBAL, pane), of_pane, attempt)
+            return
         places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
         if self._counter is None:
             counts.update(places)
@@ -501,6 +511,16 @@ class CombinePanes(AggregatorOperator):
             return
         rows = zip(keys, panes, counts.values(), *columns, strict=True)
         emit([(*values_of_key(key, width), *values) for key, *values in rows])
+
+
+def _by_pane(panes: Sequence[Any], rows: Sequence[Any]) -> Iterable[tuple[Any, Sequence[Any]]]:
+    """The rows of each pane, in their order. `panes`: that of each row."""
+    if panes and panes.count(panes[0]) == len(panes):
+        return ((panes[0], rows),)
+    of_panes: defaultdict[Any, list[Any]] = defaultdict(list)
+    for pane, row in zip(panes, rows, strict=True):
+        of_panes[pane].append(row)
+    return of_panes.items()
 
 
 class PaneWindows(AggregatedWindows[Window]):

@@ -198,6 +198,25 @@ class OpenPanes:
         within = [contents[place] for place in places if place in contents]
         return self._merged(within) if within else None
 
+    def _merged_panes(
+        self, panes: Sequence[Mapping[Any, Content]]
+    ) -> Iterable[tuple[Any, Content]]:
+        """The groups of a window with their contents, from those of its panes."""
+        if self.width == 1:
+            return panes[0].items() if panes else ()
+        if not self.contents.grows and all(are_flat(pane.values(), depth=1) for pane in panes):
+            window, merged = dict[Any, Content](), self.contents.merged
+            for pane in panes:
+                for group, content in pane.items():
+                    known = window.get(group)
+                    window[group] = content if known is None else merged(known, content)
+            return window.items()
+        several: defaultdict[Any, list[Content]] = defaultdict(list)
+        for pane in panes:
+            for group, content in pane.items():
+                several[group].append(content)
+        return ((group, self._merged(contents)) for group, contents in several.items())
+
     def _merged(self, contents: Sequence[Content]) -> Content:
         """The content of a window. Its panes may be in further windows, so a combiner that changes
         its argument, or a reader of a result, gets a copy of what can change."""
@@ -225,16 +244,15 @@ class OpenPanes:
         contents = self.read(
             store, [(group, pane) for pane in needed & groups.keys() for group in groups[pane]]
         )
+        by_pane: defaultdict[int, dict[Any, Content]] = defaultdict(dict)
+        for (group, pane), content in contents.items():
+            by_pane[pane][group] = content
         rows_of_windows: list[tuple[int, Any, Content]] = []
         for last in due:
-            within: dict[Any, list[Content]] = {}
-            for pane in range(last - width + 1, last + 1):
-                for group in groups.get(pane, ()):
-                    if (content := contents.get((group, pane))) is not None:
-                        within.setdefault(group, []).append(content)
+            panes = [by_pane[pane] for pane in range(last - width + 1, last + 1) if pane in by_pane]
             rows_of_windows += [
-                (last, group, self._merged(several))
-                for group, several in within.items()
+                (last, group, content)
+                for group, content in self._merged_panes(panes)
                 if not behind or behind.get(group, before) < last
             ]
         if not removes:
@@ -335,7 +353,9 @@ class TimePanes(OpenPanes):
         removes: bool = True,
     ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
         windows, removed = super().end(store, before, ended, behind, removes=removes)
-        return [window for window in windows if self.is_window(window[0])], removed
+        if isinstance(self.times, CalendarPanes):
+            windows = [window for window in windows if self.is_window(window[0])]
+        return windows, removed
 
     def is_window(self, last: int) -> bool:
         """Whether a window ends with a pane. A day that a zone has left out ends none: the day
@@ -374,9 +394,9 @@ def panes_of(panes: AnyPanes, times: Sequence[Time], *, are_ends: bool) -> list[
     numbers = panes.of_times(times) if times else []
     if not are_ends:
         return numbers
-    pairs = [*zip(numbers, times, strict=True)]
-    before = {pair: _pane_before(panes, *pair) for pair in dict.fromkeys(pairs)}
-    return [before[pair] for pair in pairs]
+    pane_of = dict(zip(times, numbers, strict=True))  # few: many groups have a window
+    before = {time: _pane_before(panes, pane, time) for time, pane in pane_of.items()}
+    return [*map(before.__getitem__, times)]
 
 
 def _pane_before(panes: AnyPanes, pane: int, end: Time) -> int:

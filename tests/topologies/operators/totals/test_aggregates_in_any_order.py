@@ -86,6 +86,7 @@ def aggregators(case: str) -> list[Any]:
     field = "value"
     anything = [min_(field), max_(field), count(), count(field), collect(field)]
     ranked = [top(2, by=field), top(1, by=field, each="number"), top(9, by="number")]
+    ranked += [top(1, by=["number", field]), top(2, by="number", ties=True)]
     return [*anything, *ranked, *([sum_(field), average(field)] if case in NUMBERS else [])]
 
 
@@ -104,8 +105,9 @@ def result(aggregator: Any, parts: Sequence[Sequence[Row]]) -> str:
     values = []
     for rows in parts:
         table = aggregator.table()
-        for at in (slice(None, 1), slice(1, None)):  # a task processes several inputs
-            aggregator.gather(table, ["a"] * len(rows[at]), rows[at], ATTEMPT)
+        aggregator.gather(table, ["a"], rows[:1], ATTEMPT)  # a task processes several inputs
+        if rows[1:]:
+            aggregator.gather_group(table, "a", rows[1:], ATTEMPT)
         values.append(stored(table["a"]))
     ((found,),) = aggregator.rows(reduce(aggregator.combine, values))
     return shown(aggregator, found)

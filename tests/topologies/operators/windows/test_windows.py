@@ -31,6 +31,7 @@ from sunshower import (
     sessions,
     sliding,
     sum_,
+    top,
     tumbling,
 )
 from sunshower.clock import ManualClock
@@ -212,6 +213,50 @@ def test_without_groups_one_task_has_all_records() -> None:
     clicks = Records([Click("ab"[n % 2], n) for n in range(30)], type=Click)
     (found,) = rows(clicks, lambda stream: [stream.window(window, count(), sum_("at"))])
     assert found == [(10, 10, 45), (20, 10, 145), (30, 10, 245)]
+
+
+@given(
+    TIMES,
+    st.sampled_from(
+        [
+            tumbling(seconds=40, field="at", late=1_000),
+            sliding(seconds=30, every=10, field="at", late=1_000),
+            sessions(gap=10, field="at", late=1_000),
+        ]
+    ),
+    st.integers(1, 60),
+)
+def test_a_window_without_groups_is_as_one_group(
+    clicks: list[Click], window: AnyWindow, size: int
+) -> None:
+    some = count(where=lambda click: click.at > 50)
+    last = top(2, by="at", ties=True)
+    numbers = [count(name="all"), count("at"), some, sum_("at"), Length("at"), last]
+
+    def assemble(stream: Stream[Click]) -> Sequence[Stream[Any]]:
+        grouped = stream.group_by("user").window(window, *numbers, name="grouped")
+        return [stream.window(window, *numbers, name="alone"), grouped]
+
+    alone, grouped = rows(Apart([Click("a", click.at) for click in clicks], size), assemble)
+    assert alone
+    assert [("a", *row) for row in alone] == [tuple(row) for row in grouped]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [tumbling(seconds=1), tumbling(seconds=1, field="at"), sessions(gap=1, field="at")],
+)
+def test_parts_of_windows_are_few_rows_of_many_records(window: AnyWindow) -> None:
+    """So the room for them does not limit how many records are taken at once, and the window takes
+    those of several tasks at once."""
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Paced(1))
+    clicks.window(window, count(), name="counts").shuffle().bolt("kept", Kept)
+    codes = {bolt.id: bolt.implementation for bolt in topology.graph().bolts}
+    (combine,) = (code for id, code in codes.items() if id not in ("counts", "kept"))
+    assert combine.makes_fewer
+    assert combine.combines
+    assert codes["counts"].joins_shared
 
 
 def test_an_aggregator_that_is_no_combiner_gets_the_records_of_the_window() -> None:
