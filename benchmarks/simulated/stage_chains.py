@@ -441,7 +441,8 @@ class StageChain:
         self, kind: str, last: Part, other: Part, _: int, late: float, settings: Any
     ) -> Part:
         name, left, right = settings["name"], last.rows, other.rows
-        stored: Any = {"state": self.state()} if self.in_batches else {}
+        has_state = self.in_batches or self.state is not MemoryState
+        stored: Any = {"state": self.state()} if has_state else {}
         table = other.stream.group_by("key").table(field="at", name=f"{name}-table", **stored)
         about: Any = {"as_of": "at", "how": "left", "unit": "s", "fields": _PAIR}
         stream = last.stream.join(table, late=max(late, self.table_late), **about, **settings)
