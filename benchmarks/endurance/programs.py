@@ -27,6 +27,8 @@ from benchmarks.simulated.stage_chains import FIELDS, Part, Row, StageChain, alo
 from benchmarks.start_signal import StartSignal
 from sunshower import JsonLines, Spout, Stream, Topology
 from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
+from sunshower.errors import LifecycleError
 from sunshower.runtime.plan import Layout
 from sunshower.state import SqliteState
 from sunshower.topologies.operators.states import MapState
@@ -209,8 +211,19 @@ def run_programs(
             figures = _run_program(cluster, declared, generator, log)
             each.append(figures)
             log(f"{figures['name']}: {figures['rows']:,} rows, {figures['missing']} missing")
-    sums = ("rows", "missing", "repeated", "other", "kills")
+    sums = ("rows", "missing", "repeated", "other", "kills", "upgrades")
     return {sum_: sum(run[sum_] for run in each) for sum_ in sums} | {"each": each}
+
+
+def _upgrade(run: RayRun, declared: Declaration) -> int:
+    """Give a program new code. Returns how often: never if it has finished, on a busy machine."""
+    try:
+        run.upgrade(declared.topology(is_new=True)[0].graph())
+    except LifecycleError:
+        if not run.finished():
+            raise
+        return 0
+    return 1
 
 
 def _run_program(
@@ -222,7 +235,7 @@ def _run_program(
     try:
         declared.signal.send()
         kills = kill_repeatedly(run, half_s, victims, generator, log)
-        run.upgrade(declared.topology(is_new=True)[0].graph())
+        upgrades = _upgrade(run, declared)
         kills += kill_repeatedly(run, half_s, victims, generator, log)
         wait_for_end(run, time.monotonic() + EVERY_S + _RECOVERY_MAX_S)
     finally:
@@ -240,4 +253,5 @@ def _run_program(
         "repeated": repeated.total(),
         "other": sum(ids != expected.get(at) for at, ids in stored.items()),
         "kills": len(kills),
+        "upgrades": upgrades,
     }

@@ -84,10 +84,12 @@ def _programs(run: Mapping[str, Any]) -> Table:
     title = "Programs over event time; others: rows that a plain program does not have; repeated: "
     title += "rows that batches have more often"
     table = Table("program", "stages", title=title, title_justify="left")
-    for name in ("kills", "rows", "missing", "repeated", "others"):
+    for name in ("kills", "upgrades", "rows", "missing", "repeated", "others"):
         table.add_column(name, justify="right")
     for row in run["each"]:
-        figures = (row[name] for name in ("kills", "rows", "missing", "repeated", "other"))
+        figures = (
+            row[name] for name in ("kills", "upgrades", "rows", "missing", "repeated", "other")
+        )
         table.add_row(row["name"], row["stages"], *(f"{figure:,}" for figure in figures))
     return table
 

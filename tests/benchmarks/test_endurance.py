@@ -227,7 +227,9 @@ def test_each_program_over_event_time_has_rows(
 
 def test_the_programs_over_event_time_are_shown() -> None:
     run = {"name": "two streams", "stages": "a → b", "kills": 7, "rows": 9, "missing": 1}
-    report = {"programs": {"missing": 1, "each": [run | {"repeated": 0, "other": 2}]}}
+    report = {
+        "programs": {"missing": 1, "each": [run | {"upgrades": 1, "repeated": 0, "other": 2}]}
+    }
     targets = {target["figure"]: target["met"] for target in judge_all(report)}
     assert targets["programs/missing"] is False
     console = Console(file=io.StringIO(), width=160)
