@@ -89,7 +89,8 @@ def _parts(
         yield _wrap(
             "[The page](UI.md) shows a topology with 50 components of 100 tasks each, with "
             "prepared numbers, in Chromium without a graphics card; `python -m "
-            "tests.web.screenshots` measures it."
+            "tests.web.screenshots` measures it. Other programs change the processor times, of the "
+            "page's thread and of the server, little."
         )
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
 
@@ -233,7 +234,7 @@ def _model(results: Mapping[str, Any]) -> Iterator[str]:
 
 def _frame_rows(frames: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
-        (row["what"], f"{row['value']:,.3g}", row["unit"], row["date"], row["commit"])
+        (row["what"], f"{row['value']:,.4g}", row["unit"], row["date"], row["commit"])
         for row in frames["rows"]
     ]
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import cycle, product
+from os import cpu_count, getloadavg
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -127,7 +128,13 @@ def measured(browser: Browser) -> dict[str, float]:
 
 
 def write_figures(found: Mapping[str, float]) -> None:
-    """Write what was measured into benchmarks/results/page.json and docs/PERFORMANCE.md."""
+    """Write what was measured into benchmarks/results/page.json and docs/PERFORMANCE.md, with the
+    load of a machine that does other work, too."""
+    load, processors = getloadavg()[0], cpu_count() or 1
+    beside = f" (load {load:.0f} on {processors} processors)" if load > processors else ""
+    found = {
+        what if "processor" in what else f"{what}{beside}": value for what, value in found.items()
+    }
     common = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
     rows = [{"what": what, "value": round(value, 1), **common} for what, value in found.items()]
     FIGURES.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
