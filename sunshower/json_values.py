@@ -737,7 +737,7 @@ def are_flat(values: Collection[Any], depth: int, leaves: AbstractSet[type[Any]]
             return False
         if tuple in kinds:
             within = chain.from_iterable([item for item in values if type(item) is tuple])
-            if not leaves.issuperset(map(type, within)):
+            if not set(map(type, within)) <= leaves:
                 return False
             if list not in kinds:
                 return True

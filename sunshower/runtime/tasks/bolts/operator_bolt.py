@@ -214,7 +214,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         except user_errors() as error:
             if isinstance(error, NotSent):
                 why = no_way(self.task, next(iter(error.errors.values())))
-                judged = dict.fromkeys(good.tolist(), why)
+                judged = dict.fromkeys(np.arange(len(batch))[good].tolist(), why)
             else:
                 judged = self._judge_all(error, batch)
             several = anchors is not None and len(np.unique(anchors.roots)) > 1
