@@ -260,7 +260,7 @@ def test_the_end_of_a_run_of_sessions_is_compared_with_its_beginning() -> None:
     assert targets["groups/larger"] is targets["groups/lost"] is True
     console = Console(file=io.StringIO(), width=160)
     console.print(tables({"groups": run, "targets": []}))
-    assert "1,000,000 open sessions" in console.file.getvalue()
+    assert "1,000,000 open" in console.file.getvalue()
 
 
 # ---- load ---------------------------------------------------------------------------------------
