@@ -264,7 +264,8 @@ class Several(CombinerAggregator[Any, list[Any]]):
 
     def __init__(self, combiners: Sequence[CombinerAggregator[Any, Any]]) -> None:
         self.combiners = tuple(combiners)
-        self.fields = tuple(name for combiner in combiners for name in combiner.emits)  # type: ignore[misc]
+        names = tuple(name for combiner in combiners for name in combiner.emits)
+        self.fields = names  # type: ignore[misc]
 
     def init(self, record: Any) -> list[Any]:
         return [combiner.init(record) for combiner in self.combiners]
