@@ -43,6 +43,7 @@ from sunshower.json_values import (
     texts_of_keys,
     values_of,
 )
+from sunshower.records import copied
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.state.tree import Tree, incarnation
 from sunshower.topologies.operators.port import Attempt
@@ -477,9 +478,17 @@ class StoredMap:
         found, written = self._found, self._written
         stored: list[Kept] = [found[text] for text in texts if text not in written]
         if max(map(_TXID, stored), default=0) >= self._attempt.txid:
-            return [self._now(text) for text in texts]
-        entries = [written[text] if text in written else found[text] for text in texts]
-        return read_all(entries if written else stored)
+            values = [self._now(text) for text in texts]
+        else:
+            entries = [written[text] if text in written else found[text] for text in texts]
+            values = read_all(entries if written else stored)
+        if self._kind is not StateKind.OPAQUE or UNCHANGING.issuperset(map(type, values)):
+            return values
+        # The caller may change what it gets, and put that: `found` has the value before.
+        return [
+            value if text in written or type(found[text]) is Written else copied(value)
+            for text, value in zip(texts, values, strict=True)
+        ]
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
         txid = self._begun().txid

@@ -210,6 +210,30 @@ def test_values_that_recent_batches_have_written_are_not_read_again(
         assert txid == 1 or not {'"number"', '"list"'} & {*reads}
 
 
+@pytest.mark.parametrize("in_between", ["", "another process", "a long value"])
+def test_a_function_may_change_the_values_that_it_has_read_and_put_them(in_between: str) -> None:
+    factory = MemoryState(OPAQUE)
+    state, first = factory.make(PLACE), ["x" * 1_000] if in_between == "a long value" else ["x"]
+
+    def append(txid: int, attempt: int) -> list[Any]:
+        nonlocal state
+        if in_between == "another process":
+            state = factory.make(PLACE)
+        state.begin_commit(Attempt(txid, attempt, 1))
+        (value,) = state.multi_get(["storm"])
+        value.append(txid)
+        state.multi_put(["storm"], [value])
+        state.commit(Attempt(txid, attempt, 1))
+        return list(value)
+
+    state.begin_commit(Attempt(1, 0, 1))
+    state.multi_put(["storm"], [first])
+    state.commit(Attempt(1, 0, 1))
+    for txid in (2, 3):
+        first = [*first, txid]
+        assert [append(txid, attempt) for attempt in range(3)] == [first] * 3
+
+
 def test_writing_outside_of_a_batch_is_refused() -> None:
     state = MemoryState().make(PLACE)
     for write in (
