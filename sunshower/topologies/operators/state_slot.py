@@ -404,6 +404,16 @@ class StateSlot:
         """The state, if it is in the memory of the task."""
         return self._state if isinstance(self._state, TaskMemory) else None
 
+    @property
+    def undoes_attempts(self) -> bool:
+        """Whether what an earlier attempt of a write has stored is undone without being written."""
+        return True
+
+    @property
+    def must_undo(self) -> bool:
+        """Whether the write that has begun must undo what an earlier attempt of it has stored."""
+        return False
+
     def number(self, attempt: Attempt) -> int:
         """The number of the write that has begun; a later write of a group has a higher one. It is
         the time of the opening in microseconds, and one more for each write, so those of a later

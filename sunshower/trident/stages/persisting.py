@@ -102,6 +102,11 @@ class BatchSlot(StateSlot):
         """Whether the state says what an earlier attempt of a batch has written."""
         return isinstance(self.state, RecognisedState) and hasattr(self.state, "written_by")
 
+    @property
+    def must_undo(self) -> bool:
+        is_again = self._begun is not None and self._begun.attempt > 0
+        return is_again and not self.undoes_attempts
+
     def commit(self, attempt: Attempt) -> None:
         self.state.commit(attempt)
         self._begun = None

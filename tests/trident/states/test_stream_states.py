@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
+from sunshower import KeyState
 from sunshower.errors import BatchError
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import ReducerAggregator, average, count, sum_
@@ -246,3 +247,23 @@ def test_an_attempt_without_rows_undoes_what_an_earlier_one_wrote(rest: list[Cli
     assert dict(state.items()) == {"a": 1, **{click.page: 1 for click in rest}}
     runner.batch([Click("a", "x", 1)])
     assert dict(state.items()) == {"a": 2, **{click.page: 1 for click in rest}}
+
+
+def test_a_state_of_a_user_forgets_a_key_that_a_repeat_puts_and_removes() -> None:
+    """It undoes nothing by itself, so the removal is written, although the key was not there."""
+
+    def visits(click: Click, state: KeyState[int]) -> Iterator[Total]:
+        state.value = (state.value or 0) + 1
+        yield Total(click.page, state.value)
+        if not click.ms:
+            state.value = None
+
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
+    rows = collected(stream.group_by("page").process(visits, state=kept))
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1)])
+    runner.again([Click("a", "x", 1), Click("a", "x", 0)])
+    assert kept.plain() == {}
+    runner.batch([Click("a", "x", 1)])
+    assert rows[-1] == ("a", 1)

@@ -365,13 +365,7 @@ class KeyedStore:
         if ages is not None and self.time is None:
             expired = [key for key in ages.expired(self._now_s) if key not in written]
             self._expire(expired)
-        changes = written
-        if None in written.values():  # nothing is stored of what was not there, and is not now
-            changes = {
-                key: value
-                for key, value in written.items()
-                if value is not None or found.get(key, True) is not None
-            }
+        changes = self._without_absent() if None in written.values() else written
         if changes:
             try:
                 self.slot.write(changes)
@@ -385,6 +379,21 @@ class KeyedStore:
             self._batch.keep(found | written)
         self._commit_lent()
         self._batch.discard()
+
+    def _without_absent(self) -> dict[Key, Any]:
+        """What was put and removed, without removed keys that were not there: nothing is stored of
+        them, unless an earlier attempt of the batch may have put them."""
+        found, written = self._batch.found, self._batch.written
+        if self.slot.must_undo:
+            return written
+        if not self.slot.undoes_attempts:  # a state of a user, which may keep what is removed
+            unread = [key for key, value in written.items() if value is None and key not in found]
+            found.update(zip(unread, self.slot.state.multi_get(unread), strict=True))
+        return {
+            key: value
+            for key, value in written.items()
+            if value is not None or found.get(key, True) is not None
+        }
 
     def _expire(self, keys: Sequence[Key]) -> None:
         """Remove keys that are too old, with their rows."""
