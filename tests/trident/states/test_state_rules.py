@@ -213,7 +213,8 @@ def test_values_that_recent_batches_have_written_are_not_read_again(
 @pytest.mark.parametrize("in_between", ["", "another process", "a long value"])
 def test_a_function_may_change_the_values_that_it_has_read_and_put_them(in_between: str) -> None:
     factory = MemoryState(OPAQUE)
-    state, first = factory.make(PLACE), ["x" * 1_000] if in_between == "a long value" else ["x"]
+    state = factory.make(PLACE)
+    first: list[Any] = ["x" * 1_000 if in_between == "a long value" else "x"]
 
     def append(txid: int, attempt: int) -> list[Any]:
         nonlocal state
