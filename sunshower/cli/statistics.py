@@ -297,7 +297,9 @@ def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         watermark = snapshot.watermark(id)
         if watermark is not None and watermark[1] is not None:
             per_s = snapshot.per_s
-            lag = f"{watermark[1]:,.6g}" if per_s is None else duration(watermark[1] / per_s)
+            lag = f"{watermark[1]:,.6g} (in the unit of the field)"
+            if per_s is not None:
+                lag = duration(watermark[1] / per_s)
             yield f"{id}: its watermark is {lag} behind the newest event time"
         yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 
