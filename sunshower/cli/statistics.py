@@ -262,7 +262,8 @@ def progress_lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"{source.component}: {lag}{source.trend}"
     for id, loads in progress.busy.items():
         if loads.is_uneven and not is_internal(id):
-            yield f"{id}: its busiest task runs {loads.top:.0%} of the time, all {loads.mean:.0%}"
+            often = f"{loads.top:.0%} of the time, all of them {loads.mean:.0%}"
+            yield f"{id}: its busiest task runs {often}"
     if old := {id: age_s for id, age_s in progress.oldest_s.items() if age_s >= _OLD_S}:
         id = max(old, key=lambda name: old[name])
         what = "tuple" if (group := batch_group_of(id)) is None else "batch"
@@ -296,7 +297,9 @@ def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         watermark = snapshot.watermark(id)
         if watermark is not None and watermark[1] is not None:
             per_s = snapshot.per_s
-            lag = f"{watermark[1]:,.6g}" if per_s is None else duration(watermark[1] / per_s)
+            lag = f"{watermark[1]:,.6g} (in the unit of the field)"
+            if per_s is not None:
+                lag = duration(watermark[1] / per_s)
             yield f"{id}: its watermark is {lag} behind the newest event time"
         yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import runpy
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sunshower import testing
+from sunshower.dev.kafka import Kafka
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.topology import Topology
-from tests.docs.pages import page, place_programs, programs
+from tests.connectors.postgres_server import execute
+from tests.docs.pages import blocks, page, place_programs, programs
+from tests.kafka.topics import new_topic, read_all
 
 GUIDES = ("FROM_STORM", "FROM_FLINK", "FROM_FAUST", "FROM_BYTEWAX", "FROM_QUIX",
           "FROM_KAFKA_STREAMS", "FROM_SPARK", "TUNING", "SIZING")  # fmt: skip
@@ -131,23 +135,61 @@ def test_the_sizing_guide_shows_the_output_of_its_program(
     assert f"It prints {printed}." in page("SIZING")
 
 
-def test_the_program_for_quix_with_files_has_the_totals_of_countries(folder: Path) -> None:
+@pytest.fixture
+def minutes_of_countries(folder: Path) -> dict[tuple[str, str], tuple[int, int]]:
+    """The minutes of the orders in files that it writes: a customer is not in the table, and a line
+    is not an order."""
     (folder / "orders").mkdir()
     (folder / "customers.csv").write_text("customer,country\nc1,de\nc2,fr\nc3,de\n")
     orders = [(1, "c1", 250, "12:00:00"), (2, "c2", 100, "12:00:20"), (3, "c3", 50, "12:00:59"),
               (4, "c2", "abc", "12:01:00"), (5, "c1", 70, "12:01:10"), (6, "none", 9, "12:03:00"),
               (7, "c2", 1, "12:04:00")]  # fmt: skip
     lines = [f"{n},{customer},{cents},2026-01-01T{at}Z" for n, customer, cents, at in orders]
-    (folder / "orders/1.csv").write_text("\n".join(["order,customer,cents,at", *lines, ""]))
-    seen: dict[str, list[Any]] = {"topic": [], "rows": []}
-    testing.run(load("orders_by_country.py"), {name: found.append for name, found in seen.items()})
-    totals = {(row.country, f"{row.window:%H:%M}"): row[2:] for row in seen["topic"]}
-    assert totals == {
+    for number, part in enumerate((lines[:4], lines[4:]), 1):
+        text = "\n".join(["order,customer,cents,at", *part, ""])
+        (folder / f"orders/{number}.csv").write_text(text)
+    return {
         ("de", "12:01"): (2, 300),
         ("fr", "12:01"): (1, 100),
         ("de", "12:02"): (1, 70),
         ("fr", "12:05"): (1, 1),
     }
-    assert sorted(seen["rows"]) == sorted(seen["topic"])
+
+
+def check_bad_order() -> None:
     (letter,) = rows("bad-orders*.jsonl")
     assert "cents" in letter["reason"]
+
+
+def test_the_program_for_quix_with_files_has_the_totals_of_countries(
+    minutes_of_countries: dict[tuple[str, str], tuple[int, int]],
+) -> None:
+    seen: dict[str, list[Any]] = {"topic": [], "rows": []}
+    testing.run(load("orders_by_country.py"), {name: found.append for name, found in seen.items()})
+    totals = {(row.country, f"{row.window:%H:%M}"): row[2:] for row in seen["topic"]}
+    assert totals == minutes_of_countries
+    assert sorted(seen["rows"]) == sorted(seen["topic"])
+    check_bad_order()
+
+
+def test_the_program_for_quix_with_files_writes_to_kafka_and_to_postgresql(
+    kafka: Kafka, postgres: str, minutes_of_countries: dict[tuple[str, str], tuple[int, int]]
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    program = PROGRAMS["orders_by_country.py"].replace("127.0.0.1:9092", kafka.bootstrap)
+    program = program.replace("postgresql://127.0.0.1/shop", postgres)
+    program = program.replace('}, "minutes", key', f'}}, "{topic}", key')
+    Path("orders_by_country.py").write_text(program, encoding="utf-8")
+    (table,) = blocks(page("FROM_QUIX"), "sql")
+    execute(postgres, "DROP TABLE IF EXISTS minutes", table)
+    run_inline(load("orders_by_country.py").graph())
+    sent = {}
+    for message in read_all(kafka.bootstrap, topic):
+        row = json.loads(message.value() or b"")
+        end = datetime.fromisoformat(row["window"])
+        sent[row["country"], f"{end:%H:%M}"] = row["orders"], row["cents"]
+        assert message.key() == row["country"].encode()
+    assert sent == minutes_of_countries
+    stored = execute(postgres, "SELECT * FROM minutes")
+    assert {(row[0], f"{row[1].astimezone(UTC):%H:%M}"): row[2:] for row in stored} == sent
+    check_bad_order()

@@ -200,7 +200,7 @@ def test_letters_fit_and_are_accessible(
     )
     assert inputs == 0
     right = page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.letter *, .search *')]"
+        "Math.max(...[...document.querySelectorAll('.letter *, .search *, .list td *')]"
         ".map((one) => one.getBoundingClientRect().right))"
     )
     assert right <= width

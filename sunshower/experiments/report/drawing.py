@@ -26,6 +26,7 @@ from sunshower.runtime.tracking.ids import I64, incarnations_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 # Okabe and Ito's palette, for every kind of colour blindness. Whatever has a colour also has a line
 # style, a marker, a hatch or a label.
@@ -561,6 +562,7 @@ def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:
 # ---- topology ------------------------------------------------------------------------------------
 
 _COLUMN_IN, _ROW_IN = 2.2, 0.62
+_BEND = 0.6  # rows by which an arrow passes below a box
 _NAME_LINE = 22  # letters
 
 
@@ -586,11 +588,19 @@ def _paint_topology(graph: Mapping[str, Mapping[str, Any]]) -> Figure:
     columns = columns_of(graph)
     tallest = max(map(len, columns), default=1)
     width_in = max(10.0, _COLUMN_IN * len(columns))
-    page = new_figure(width_in, _ROW_IN * tallest + 0.3)
+    place = {id: x for x, ids in enumerate(columns) for id in ids}
+    reads = [
+        (source, id, grouping)
+        for id, component in graph.items()
+        for source, grouping in component["reads"]
+        if source in place
+    ]
+    below = _BEND if any(place[id] - place[source] > 1 for source, id, _ in reads) else 0.0
+    page = new_figure(width_in, _ROW_IN * (tallest + below) + 0.3)
     ax = page.subplots()
     ax.set_axis_off()
     ax.set_xlim(-0.5, max(len(columns), 1) - 0.5)
-    ax.set_ylim(tallest - 0.5, -0.5)
+    ax.set_ylim(tallest - 0.5 + below, -0.5)
     boxes = {}
     for x, ids in enumerate(columns):
         for row, id in enumerate(ids):
@@ -600,19 +610,25 @@ def _paint_topology(graph: Mapping[str, Mapping[str, Any]]) -> Figure:
                     "edgecolor": GREY}  # fmt: skip
             y = row + (tallest - len(ids)) / 2
             boxes[id] = ax.text(x, y, f"{name} × {graph[id]['tasks']}", ha="center", va="center",
-                                color=INK, bbox=look, zorder=3)  # fmt: skip
-    for id, component in graph.items():
-        for source, grouping in component["reads"]:
-            if source not in boxes:
-                continue
-            start, end = boxes[source].get_position(), boxes[id].get_position()
-            arrow = {"arrowstyle": "-|>", "color": GREY, "patchA": boxes[source].get_bbox_patch(),
-                     "patchB": boxes[id].get_bbox_patch(), "shrinkA": 1, "shrinkB": 1}  # fmt: skip
-            ax.annotate("", end, start, arrowprops=arrow)
-            middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-            ax.text(*middle, grouping, ha="center", va="center", fontsize=7, color=GREY,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+                                color=INK, bbox=look, zorder=5)  # fmt: skip
+    for source, id, grouping in reads:
+        _paint_read(ax, boxes[source], boxes[id], grouping, width_in / max(len(columns), 1))
     return page
+
+
+def _paint_read(ax: Axes, source: Text, target: Text, grouping: str, column_in: float) -> None:
+    """Draw an arrow with its grouping; one that passes other columns is bent around the boxes."""
+    start, end = source.get_position(), target.get_position()
+    across = end[0] - start[0]
+    bend = 0.0 if across in (0, 1) else _BEND
+    rad = 2 * bend * _ROW_IN / (abs(across) * column_in) if bend else 0.0
+    arrow = {"arrowstyle": "-|>", "color": GREY, "patchA": source.get_bbox_patch(),
+             "patchB": target.get_bbox_patch(), "shrinkA": 1, "shrinkB": 1,
+             "connectionstyle": f"arc3,rad={rad}"}  # fmt: skip
+    ax.annotate("", end, start, arrowprops=arrow)
+    y = (start[1] + end[1]) / 2 + (bend if across > 0 else -bend)
+    ax.text((start[0] + end[0]) / 2, y, grouping, ha="center", va="center", fontsize=7, color=INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=4)  # fmt: skip
 
 
 # ---- recovery chart ------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ _WAITS = 0.5  # the share of the time of code that has a processor; with less it
 _DELAYED = 0.1  # the share of what a thread has to do in which it waits for a processor
 _READ_S = 10.0  # how often the counters are read …
 _WINDOW_S = 20.0  # … and for how long at least they are compared
+_NEWS_S = 1.0  # how often they are read while tasks, or their lags, are new
 _LEAST_S = 2.0  # shorter times say little
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
 _UNEVEN = 0.1  # a task that is busier than all of them by more is named
@@ -372,7 +373,12 @@ class _LimitFinder:
             return Limit(LimitKind.UNKNOWN, text, late[0])
         behind = [id for id, load in self._loads.items() if load.lag and load.has_backlog]
         if behind:
-            text = f"Nothing is full, and {behind[0]} catches up as fast as its source delivers."
+            text = (
+                f"Nothing is full, and {behind[0]} catches up as fast as its source delivers."
+                if isfinite(self._loads[behind[0]].catch_up_s)
+                else f"Nothing is full, and the lag of {behind[0]} does not fall: what it reads "
+                "from may deliver no more."
+            )
             return Limit(LimitKind.UNKNOWN, text, behind[0])
         emitting = {t.component for t in self._snapshot.tasks() if "rows emitted" in t.figures}
         spouts = {spout.id for spout in self._plan.graph.spouts if not is_internal(spout.id)}
@@ -402,7 +408,8 @@ class ProgressWatch:
         self._heard_s[sender] = now
         self._history.note(now, lambda: _rows(workers.values(), retired))
         readings = self._readings
-        if not readings or now - readings[-1].at_s >= _READ_S:
+        wait_s = _READ_S if readings and not _has_news(readings[-1], workers[sender]) else _NEWS_S
+        if not readings or now - readings[-1].at_s >= wait_s:
             readings.append(Reading.of(Snapshot("", workers), now))
             while len(readings) > 1 and readings[1].at_s <= now - _WINDOW_S:
                 readings.popleft()
@@ -413,6 +420,16 @@ class ProgressWatch:
         ages = {worker: now - self._heard_s.get(worker, now) for worker in snapshot.workers}
         progress = progress_of(plan, snapshot, readings, self._wall() or None, ages)
         return replace(snapshot, progress=progress, history=self._history.at(now))
+
+
+def _has_news(reading: Reading, worker: WorkerStats) -> bool:
+    """Whether a task of the worker is not in this reading, or its lag is not."""
+    before = reading.tasks
+    return any(
+        task.task not in before
+        or (before[task.task].lag is None and isfinite(task.figures.get("lag", nan)))
+        for task in worker.tasks
+    )
 
 
 def _rows(workers: Iterable[WorkerStats], retired: Mapping[str, Totals]) -> Rows:

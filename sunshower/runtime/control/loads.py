@@ -23,6 +23,7 @@ STEADY = 0.05  # a lag that grows or falls by less, as a share of what is proces
 _UNDER_WAY_S = 1.0  # so much work of lag is what is under way
 _BACKLOG_MAX_S = 10.0  # with a greater lag, in seconds of work, nothing gets fewer tasks
 _SLOW = 0.4  # the share of its time in which a task may be what others wait for
+_SPAN_LEAST_S = 2.0  # what is counted in a shorter time says little
 _SHARED = 0.1  # of a worker's time, which more workers would take over
 
 
@@ -37,6 +38,11 @@ class Gauge(NamedTuple):
     settled: float = 0.0  # sources: records processed
     lag: float | None = None  # sources that know it: records not processed yet
     failed: float = 0.0  # trees, or inputs
+
+    @property
+    def counters(self) -> tuple[float, ...]:
+        """What never falls while the process of the task lives."""
+        return self.busy_s, self.blocked_s, self.settled, self.failed
 
 
 @dataclass(frozen=True)
@@ -162,38 +168,57 @@ Loads = Mapping[str, Load]
 
 
 def loads_of(readings: Sequence[Reading]) -> dict[str, Load]:
-    """The load of each component between the first and the last of these readings."""
-    first, last = readings[0], readings[-1]
-    for_s = max(last.at_s - first.at_s, 1e-9)
+    """The load of each component between the first and the last of these readings; of a task whose
+    process began later, since it began."""
+    last = readings[-1]
     tasks_of: dict[str, list[int]] = {}
     for task, gauge in last.tasks.items():
         tasks_of.setdefault(gauge.component, []).append(task)
     loads = {}
     for component, tasks in tasks_of.items():
-        pairs = [(first.tasks.get(task, last.tasks[task]), last.tasks[task]) for task in tasks]
-        lags = [after.lag for _, after in pairs if after.lag is not None]
-        growths = [
-            after.lag - before.lag
-            for before, after in pairs
-            if before.lag is not None and after.lag is not None
-        ]
+        spans = {task: _span_of(readings, task) for task in tasks}
+        lags = [last.tasks[task].lag for task in tasks]
         waits = [
             sum(reading.tasks[task].queue_s for reading in readings if task in reading.tasks)
             for task in tasks
         ]
         loads[component] = Load(
             {
-                task: min(max(b.busy_s - a.busy_s, 0.0) / for_s, 1.0)
-                for task, (a, b) in zip(tasks, pairs, strict=True)
+                task: min((b.busy_s - a.busy_s) / for_s, 1.0)
+                for task, (a, b, for_s) in spans.items()
             },
-            sum(max(b.blocked_s - a.blocked_s, 0.0) for a, b in pairs) / for_s / len(tasks),
+            sum((b.blocked_s - a.blocked_s) / for_s for a, b, for_s in spans.values()) / len(tasks),
             max(waits) / len(readings),
-            sum(max(b.settled - a.settled, 0.0) for a, b in pairs) / for_s,
-            sum(lags) if lags else None,
-            sum(growths) / for_s,
-            sum(max(b.failed - a.failed, 0.0) for a, b in pairs) / for_s,
+            sum((b.settled - a.settled) / for_s for a, b, for_s in spans.values()),
+            None if all(lag is None for lag in lags) else sum(lag or 0.0 for lag in lags),
+            sum(_growth(readings, task) for task in tasks),
+            sum((b.failed - a.failed) / for_s for a, b, for_s in spans.values()),
         )
     return loads
+
+
+def _span_of(
+    readings: Sequence[Reading], task: int, *, with_lag: bool = False
+) -> tuple[Gauge, Gauge, float]:
+    """The first gauge of a task in its present process, its last one, and the seconds between;
+    `with_lag`: the first one that has a lag. A short time counts as _SPAN_LEAST_S."""
+    last = readings[-1]
+    after = last.tasks[task]
+    begin = next(
+        reading
+        for reading in readings
+        if (before := reading.tasks.get(task)) is not None
+        and all(a <= b for a, b in zip(before.counters, after.counters, strict=True))
+        and not (with_lag and before.lag is None and reading is not last)
+    )
+    least_s = min(_SPAN_LEAST_S, last.at_s - readings[0].at_s)
+    return begin.tasks[task], after, max(last.at_s - begin.at_s, least_s, 1e-9)
+
+
+def _growth(readings: Sequence[Reading], task: int) -> float:
+    """By how much a second the lag of a task grows; 0: its growth is not known."""
+    before, after, for_s = _span_of(readings, task, with_lag=True)
+    return 0.0 if before.lag is None or after.lag is None else (after.lag - before.lag) / for_s
 
 
 class ThreadLoad(NamedTuple):

@@ -81,6 +81,7 @@ from sunshower.texts import ERROR_BYTES, clip
 
 # No command follows from these; what a heartbeat changes is seen at the next Watch.
 _QUIET = (events.Beat, events.Stuck, events.Logged, events.Done)
+_UNCHANGED_S = 3_600.0  # how long it is shown that a change did not happen
 _KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
 
 
@@ -236,7 +237,7 @@ class Master:
             self.nodes.unmet(self.plan, self.absent),
             self.scaling.views,
             ended=dict(self._ended),
-            unchanged=self._unchanged,
+            unchanged=self._recently_unchanged(),
         )
         return self._watch.added(self.plan, snapshot, now) if windows else snapshot
 
@@ -505,6 +506,12 @@ class Master:
             case events.Upgrade(dry_run=False) | events.RebalanceTasks(is_scaling=False):
                 self._unchanged = Unchanged(event.command, clip(why, ERROR_BYTES), self._wall())
                 self.log.note(f"{event.command} refused", why, "error")
+
+    def _recently_unchanged(self) -> Unchanged | None:
+        change = self._unchanged
+        if change is None or change.at_s is None:
+            return change
+        return change if self._wall() - change.at_s < _UNCHANGED_S else None
 
     def _wait(self, wait_s: float | None, now: float) -> None:
         timeout_s = self.plan.graph.config.message_timeout_s

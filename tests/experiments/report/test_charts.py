@@ -64,6 +64,16 @@ def test_a_topology_is_drawn_in_columns_also_with_a_cycle() -> None:
     check(topology_chart(many))
 
 
+def test_an_arrow_that_passes_a_component_is_bent_below_it() -> None:
+    def height(reads: list[list[str]]) -> int:
+        chain = {"a": [], "b": [["a", "shuffle"]], "c": [["b", "shuffle"], *reads]}
+        graph = {id: {"tasks": 1, "reads": reads} for id, reads in chain.items()}
+        with Image.open(BytesIO(topology_chart(graph).png)) as image:
+            return image.height
+
+    assert height([["a", "all"]]) > height([]) == height([["b", "all"]])
+
+
 def three_events() -> History:
     return Script().emitted(1).fault().wait(2).completed(1).history()
 

@@ -303,3 +303,18 @@ def test_topology_with_a_savepoint_is_killed_at_once_and_does_not_continue() -> 
     assert not master.apply(events.GoOn(number), 1.0).answer
     master.apply(events.Kill(30.0, number), 1.0)  # repeated: the master has died
     assert master.stored.killed
+
+
+def test_a_refused_change_is_shown_for_an_hour() -> None:
+    wall_s = [1_000.0]
+    master = Master(PLAN, MasterState(lives={0: 1}), wall=lambda: wall_s[0])
+    with pytest.raises(LifecycleError, match="has no component 'none'"):
+        master.apply(events.RebalanceTasks(tasks={"none": 2}), 0.0)
+    shown = master.snapshot(1.0).unchanged
+    assert shown is not None
+    assert (shown.command, shown.at_s) == ("rebalance", 1_000.0)
+    assert "has no component 'none'" in shown.why
+    wall_s[0] += 3_599.0
+    assert master.snapshot(1.0).unchanged == shown
+    wall_s[0] += 1.0
+    assert master.snapshot(1.0).unchanged is None

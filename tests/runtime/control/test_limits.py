@@ -307,6 +307,51 @@ def test_at_first_nothing_is_known() -> None:
     assert found.progress.limit.kind is LimitKind.UNKNOWN
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_tasks_that_begin_later_are_measured_from_then_on(restarted: bool) -> None:
+    """Nothing is known of them before that, or only of the process before."""
+    run = Run()
+    run.source(lag=4_000, before=0, settled=300)
+    old = Counts(executed=9_000, busy_s=1e3, acked=90_000)
+    of_old = {id: replace(stats, counts=old) for id, stats in run.before.items()}
+    first = of_old if restarted else {}
+    watch = ProgressWatch(lambda: 0.0)
+    watch.see(run.snapshot(first, 0.0).workers, {}, 0, BEGIN_S - 20.0)
+    watch.see(run.snapshot(first, 0.0).workers, {}, 0, BEGIN_S - 10.0)
+    before = run.snapshot(run.before, 0.0).workers
+    for worker in run.plan.workers:
+        watch.see(before, {}, worker, BEGIN_S)
+    run.busy("slow", 0.97)
+    progress = watch.added(run.plan, run.snapshot(run.now, 0.0), NOW_S).progress
+    assert progress is not None
+    assert progress.busy["slow"] == (pytest.approx(0.97), pytest.approx(0.97), False)
+    assert progress.limit.component == "slow"
+    (source,) = progress.sources
+    assert source.trend == "falls behind by 133 records/s"
+
+
+def test_a_lag_is_compared_as_soon_as_it_is_known() -> None:
+    run = Run()
+    watch = ProgressWatch(lambda: 0.0)
+    (spout,) = run.tasks("numbers")
+    for second in range(6):  # the lag is known after two
+        figures = {"lag": 100.0 * second} if second > 1 else {}
+        run.now[spout.id] = replace(run.now[spout.id], figures=figures)
+        now = run.snapshot(run.now, 0.0)
+        watch.see(now.workers, {}, spout.worker, BEGIN_S + second)
+    progress = watch.added(run.plan, now, BEGIN_S + 5.0).progress
+    assert progress is not None
+    assert progress.sources[0].trend == "falls behind by 100 records/s"
+
+
+def test_a_lag_that_does_not_fall_is_not_called_catching_up() -> None:
+    run = Run()
+    run.source(lag=60_000, before=60_000, settled=30_000)
+    assert "the lag of numbers does not fall" in run.progress().limit.text
+    run.source(lag=60_000, before=90_000, settled=30_000)
+    assert "numbers catches up" in run.progress().limit.text
+
+
 # ---- sources ------------------------------------------------------------------------------------
 
 

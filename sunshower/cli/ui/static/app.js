@@ -78,7 +78,16 @@ function App() {
     document.title = subject ? `${subject} · Sunshower` : "Sunshower";
   }, [where]);
 
-  useEffect(labelCells);
+  useEffect(() => {
+    labelCells();
+    const observer = new MutationObserver(labelCells); // also of tables that are loaded later
+    observer.observe(document.getElementById("main"), { childList: true, subtree: true });
+    addEventListener("resize", labelCells);
+    return () => {
+      observer.disconnect();
+      removeEventListener("resize", labelCells);
+    };
+  }, []);
   const shown = data && data.name === where.name ? data : null;
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>

@@ -82,6 +82,9 @@ function Calls({ calls }) {
     <p><code>${call.where}</code></p></div>`);
 }
 
+const Capacity = ({ title, of }) => html`<div><dt>${title}</dt><dd>${share(of)}
+  <span class=${`meter ${level(of)}`}><i style=${{ width: `${of * 100}%` }}></i></span></dd></div>`;
+
 function Flow({ node, derived, href }) {
   const one = node.facts;
   const side = (edges, end) => edges.map((edge) => html`<li><a href=${href(edge[end])}>${edge[end]}</a>
@@ -91,10 +94,8 @@ function Flow({ node, derived, href }) {
   const sends = derived.edges.filter((edge) => edge.source === node.id);
   return html`
     <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
-      <div><dt>capacity</dt><dd>${share(node.capacity)}${node.busiest != null && html`
-        <span class="quiet"> its busiest task ${share(node.busiest)}</span>`}
-        <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
-        </dd></div>
+      <${Capacity} title="capacity" of=${node.capacity} />
+      ${node.busiest != null && html`<${Capacity} title="busiest task" of=${node.busiest} />`}
       ${one.watermark_lag != null && html`<div><dt>watermark lag${
         one.event_time_per_s ? "" : ", in the unit of the field"}</dt><dd>${one.event_time_per_s
         ? duration(one.watermark_lag / one.event_time_per_s) : figure(one.watermark_lag)}</dd></div>`}

@@ -83,7 +83,7 @@ export function Components({ derived, href, tracked }) {
       <td class="text quiet">${sources(node.id) || (node.isSpout ? "source" : "")}</td>
       <td class="number">${count(node.facts.parallelism)}</td>
       <td class="number">${rate(node.rate)}</td><td class="number">${share(node.capacity)}${node.busiest != null && html`
-        <span class="quiet"> max ${share(node.busiest)}</span>`}</td>
+        <span class="quiet line"> max ${share(node.busiest)}</span>`}</td>
       <td class="number">${node.isSpout ? "" : count(node.facts.queued)}</td>
       <td class="number">${count(node.facts.emitted)}</td>
       <td class="number">${tracked ? count(node.facts.acked) : ""}</td>

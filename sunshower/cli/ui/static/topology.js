@@ -79,7 +79,8 @@ function charts(facts, spouts) {
   const lag = lagOf(facts);
   const empty = "The chart begins in a few seconds.";
   return html`
-    <${Chart} title=${facts.tracked ? "Complete trees" : "Emitted tuples"} empty=${empty}
+    <${Chart} title=${!facts.tracked ? "Emitted tuples" : facts.batches.length ? "Complete trees of batches"
+      : "Complete trees"} empty=${empty}
       series=${[{ label: facts.tracked ? "acked" : "emitted", kind: "good", points: of("done", sum("rate")) }]} />
     <${Chart} title="Failures and replays" empty=${empty}
       series=${[{ label: "failed", kind: "bad", points: of("failed", sum("failing")) },
