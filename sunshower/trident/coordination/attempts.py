@@ -12,10 +12,11 @@ all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every ro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import inf
 from typing import Any, NamedTuple
 
-from sunshower.topologies.operators.windows.event_times import Time, highest, lowest
+from sunshower.topologies.operators.windows.event_times import Time, highest, lowest, minus
 
 BATCH, COMMIT, SUCCESS = "$batch", "$commit", "$success"
 
@@ -88,6 +89,9 @@ class SourceTime(NamedTuple):
         )
 
 
+_UNKNOWN = SourceTime(-inf, -inf, idle=False, ended=False)
+
+
 def watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
     """The event time that all sources have reached; -inf: it is not known. `before`: when the order
     for the batch was given."""
@@ -98,6 +102,15 @@ def watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> 
     is_idle = before or any(source.idle for source in running)
     time = lowest(source.earlier if is_idle else source.reached for source in running)
     return -inf if time == inf else time
+
+
+def behind(sources: Sequence[SourceTime | None], late: Time) -> SourceTime:
+    """That of rows of these sources, of which each may come `late` after one with a higher time."""
+    known = [source or _UNKNOWN for source in sources]
+    running = [source for source in known if not source.ended] or known
+    every, time = reduce(SourceTime.merged, known), reduce(SourceTime.merged, running)
+    reached, earlier = minus(time.reached, late), minus(time.earlier, late)
+    return every._replace(reached=reached, earlier=earlier, idle=time.idle)
 
 
 class Count(NamedTuple):

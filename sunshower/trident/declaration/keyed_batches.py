@@ -41,7 +41,12 @@ from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread, StateFactory, StateKind, joined
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.updates import INSTEAD_IN_BATCHES, refuse_updates
-from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
+from sunshower.topologies.operators.windows.event_times import (
+    Ahead,
+    TimeField,
+    Unit,
+    length_of,
+)
 from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns
@@ -98,7 +103,8 @@ class BatchProcessSettings(OrderedBatchSettings, total=False):
 
     - `event_time`: the field with the time of a row, for timers and for `ttl_s`, in whose unit that
       is for numbers; without it they are by the clock, as it was when the batch began
-    - `late`: timers are due when the watermark is so far behind them, 0
+    - `late`: timers are due when the watermark is so far behind them, 0; what is behind such a
+      stage, or behind `distinct`, follows a watermark that is so far back
     - `zone`, `ahead`, `unit`: as of a window
     """
 
@@ -160,12 +166,19 @@ def first_rows(
 ) -> WrittenState:
     """Declare `distinct`. Raises as `processed`."""
     given: dict[str, Any] = {"name": "distinct", **settings}
-    if given.get("ttl_s") is None:  # nothing expires, so times are for nothing
-        times_of(stream.schema, given, where, timed=True)
-        for name in ("ttl_s", "event_time", "late", "zone", "ahead", "unit"):
+    times = times_of(stream.schema, given, where, timed=True)
+    late = given.pop("late", 0)
+    if given.get("ttl_s") is None:  # nothing expires
+        for name in ("ttl_s", "event_time", "zone", "ahead", "unit"):
             given.pop(name, None)
     columns: Any = stream.schema.fields if stream.schema.type is tuple else stream.schema.type
-    return processed(stream, by, first_in_batches, None, columns, given, where)
+    written = processed(stream, by, first_in_batches, None, columns, given, where)
+    if late:
+        operator = written.rows.operator
+        assert isinstance(operator, KeyedInBatches)
+        senders = follow_times(stream, times["event_time"], where)
+        operator.follow(senders, times["event_time"], length_of(late))
+    return written
 
 
 def matched(

@@ -34,7 +34,7 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.watermarks import LateRecords
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
-from sunshower.trident.coordination.attempts import SourceTime, watermark
+from sunshower.trident.coordination.attempts import SourceTime, behind, watermark
 from sunshower.trident.stages.batch_windows import LATE, ON_TIME
 from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.stages.plan import Timed
@@ -122,6 +122,13 @@ class KeyedInBatches(Persist, Timed):
             self.time = calls.event_time
         is_timed_join = isinstance(calls, StreamJoin) and calls.late is not None
         self._is_by_event_time = is_timed_join or self.time is not None
+        self._late: Time = 0
+
+    def follow(self, sources: Iterable[str], time: TimeField, late: Time) -> None:
+        """Send times although the operator holds no rows back: those of `sources`, `late` before.
+        What is behind it then need not know how late rows may be."""
+        self.sources, self.time, self._late = tuple(sources), time, late
+        self.sends = f"rows of {self.slot.stored_name}"
 
     @property
     def timed(self) -> WindowOperator | None:
@@ -163,9 +170,10 @@ class KeyedInBatches(Persist, Timed):
         batch.sources = [times.get(source) for source in self.sources]
 
     def sent_time(self, batch: TimedRows) -> SourceTime:
+        if self.timed is None:
+            return behind(batch.sources, self._late)
         reached = ReachedInBatch(batch.sources)
         before: Any = ReachedInBatch(batch.sources, before=True)
-        assert self.timed is not None
         newest, front = reached.newest, self.timed.claim
         if newest not in (inf, -inf):
             newest = self.timed.end_of(newest)

@@ -6,12 +6,15 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sunshower import Records, TextFiles, Topology
+from sunshower import KeyState, Records, TextFiles, Topology
 from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.inline import run_inline
@@ -19,6 +22,7 @@ from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.aggregators import Aggregator, collect, count, sum_
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.windows.event_times import minus
 from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
 from sunshower.topologies.sources import Line
 from sunshower.trident import (
@@ -32,6 +36,7 @@ from sunshower.trident import (
     TextFileBatches,
     batches,
 )
+from sunshower.trident.coordination.attempts import SourceTime, behind, watermark
 from sunshower.trident.spouts.port import Rows
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
@@ -473,6 +478,85 @@ def test_a_window_behind_one_of_the_clock_ends_with_the_clock() -> None:
         clock.advance(10)
     runner.batch([])
     assert found == [(START + 60, 12)]
+
+
+# ---- behind distinct -----------------------------------------------------------------------------
+
+
+def at_end_of_ten(click: Click, state: KeyState[list[float]]) -> None:
+    state.value = [*(state.value or ()), click.at]
+    state.timer = min(state.value) // 10 * 10 + 10
+
+
+def tens(user: str, state: KeyState[list[float]]) -> Iterator[tuple[str, float, list[float]]]:
+    times = state.value or []
+    yield user, state.time, sorted(time for time in times if time < state.time)
+    state.value = [time for time in times if time >= state.time] or None
+    state.timer = state.time + 10 if state.value else None
+
+
+def as_it_is(click: Click, state: KeyState[float]) -> Iterator[Click]:
+    assert state.value is None or state.value <= click.at
+    state.value = click.at
+    yield click
+
+
+@pytest.mark.parametrize("ttl_s", [None, 1_000])
+@pytest.mark.parametrize("stage", ["window", "in order", "timer"])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_row_that_distinct_passes_is_late_only_by_more_than_its_late(
+    stage: str, ttl_s: int | None, tasks: int
+) -> None:
+    """As on ordinary streams: what is behind it needs no `late=`, at any depth."""
+    topology, stream = stub_stream(Click)
+    about: Any = {"event_time": "at", "late": 5, "ttl_s": ttl_s, "parallelism": tasks}
+    passed = stream.distinct(["user", "at"], state=MemoryState(), **about)
+    late = list[Any]()
+    if stage == "in order":
+        ordered = passed.group_by("user").in_order("at")
+        passed = ordered.process(as_it_is, state=MemoryState(), parallelism=tasks)
+        late = collected(passed.late)
+    if stage == "timer":
+        about = {"event_time": "at", "fields": ("user", "end", "times"), "state": MemoryState()}
+        rows = collected(
+            passed.group_by("user").process(at_end_of_ten, on_timer=tens, name="tens", **about)
+        )
+    else:
+        rows, late_of_window = windowed([passed], tumbling(seconds=10, field="at"), tasks=tasks)
+    runner = Runner(topology)
+    for times in ((1, 12), (7, 12, 14), (9, 15), (13,), (10, 30), (25,)):
+        runner.batch(clicks(*times))
+        if stage != "timer":
+            assert late + late_of_window == []
+    runner.batch(clicks(50))
+    assert plain(rows) == [
+        ("a", 10, [1.0, 7.0, 9.0]),
+        ("a", 20, [10.0, 12.0, 13.0, 14.0, 15.0]),
+        ("a", 30, [25.0]),
+        ("a", 40, [30.0]),
+    ]
+    runner.batch(clicks(39))
+    if stage != "timer":
+        assert len(late + late_of_window) == 1
+
+
+times = st.sampled_from([-inf, 0, 7, 8.5, 20, inf])
+source_times = st.builds(
+    SourceTime, times, times, st.booleans(), st.booleans(), st.just(inf), st.just(0.0)
+)
+
+
+@given(st.lists(st.none() | source_times, min_size=1), st.lists(source_times), st.integers(0, 5))
+def test_a_stage_that_holds_nothing_back_is_exactly_so_much_behind(
+    sources: list[SourceTime | None], others: list[SourceTime], late: int
+) -> None:
+    passed, at_once = behind(sources, late), behind(sources, 0)
+    for before in (False, True):
+        reached = watermark(sources, before=before)
+        assert watermark([passed], before=before) == minus(reached, late)
+        both = watermark([*sources, *others], before=before)
+        assert watermark([at_once, *others], before=before) == both
+    assert passed.ended == all(source is not None and source.ended for source in sources)
 
 
 # ---- what is refused -----------------------------------------------------------------------------
