@@ -87,6 +87,10 @@ def test_the_bar_of_a_skewed_component_shows_its_busiest_task(open_page: Open) -
         fill = float(str(node(page, "score").locator(".fill").get_attribute("width")))
         track = float(str(node(page, "score").locator(".track").get_attribute("width")))
         assert fill == pytest.approx(0.99 * track, rel=0.01)
+        hidden = page.locator("[aria-label='Table: Components']").evaluate(
+            "(table) => table.scrollWidth - table.clientWidth"
+        )
+        assert hidden <= 0, "the state is off the screen"
         assert violations(page) == []
 
 

@@ -102,6 +102,7 @@ Timeout = Annotated[
 # ---- tables --------------------------------------------------------------------------------------
 
 _CELL_BYTES = 80
+_LINE_BYTES = 200  # of a line that the terminal clips
 # Of user code: "field `amount` of Sale(…)"; of a reader: "Sale.amount: 'abc' is no int", "Sale
 # without amount".
 _FIELD = re.compile(
@@ -113,20 +114,19 @@ Marks = Mapping[str, Mapping[str, Any]]  # letter → how its replay has ended: 
 
 
 def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> Table:
-    """The selected of `total` letters, a row each; `time`: in UTC, without the year."""
+    """The selected of `total` letters, two lines each; `time`: in UTC, without the year."""
     title = f"{len(letters):,} of {total:,} dead letters"
-    columns = ("number", "time", "failed in", "cause", "error", "record")
+    columns = ("number", "time", "failed in", "error and record")
     replayed = ["replayed"] if marks else []
-    table = new_table(*columns, *replayed, title=title, clipped=["error", "record"])
+    table = new_table(*columns, *replayed, title=title, clipped=["error and record"])
     for stored in letters:
         letter, mark = stored.letter, marks.get(stored.id)
+        error = letter.reason.strip().partition("\n")[0]
         row = (
             str(stored.number),
             time_of(letter.time)[5:-1],
-            letter.component or "–",
-            letter.cause,
-            clip(letter.reason.strip().partition("\n")[0], _CELL_BYTES),
-            clip(_text(letter.record), _CELL_BYTES),
+            f"{letter.component or '–'}\n{letter.cause}",
+            "\n".join(clip(line, _LINE_BYTES) for line in (error, _text(letter.record))),
             "" if mark is None else str(mark.get("outcome")),
         )
         table.add_row(*row[: len(table.columns)])
