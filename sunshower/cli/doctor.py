@@ -27,7 +27,15 @@ from rich.text import Text
 from sunshower.cli.formatting import Terminal, echo_json, new_table
 from sunshower.cli.program_options import AsJson
 from sunshower.errors import ClusterError, SparkMissing
-from sunshower.installed import PYTHON, ROOT, in_repository, install_command, java_home, runs_on
+from sunshower.installed import (
+    PYTHON,
+    ROOT,
+    in_repository,
+    install_command,
+    java_of_spark,
+    runs_on,
+    spark_extra,
+)
 from sunshower.record_loops import PURE, compiled
 
 Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
@@ -53,8 +61,9 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Return the packages of the core and of the users' extras."""
-    pins = _pins()
+    """Return the packages of the core and of the users' extras; of `spark` and `spark4`, which
+    exclude each other, those of one."""
+    pins, other = _pins(), "spark" if spark_extra() == "spark4" else "spark4"
     return [
         Package(
             requirement.name,
@@ -64,7 +73,7 @@ def packages() -> list[Package]:
             pins.get(canonicalize_name(requirement.name)),
         )
         for requirement, extra in requirements()
-        if requirement.name != "sunshower" and extra not in {"test", "dev", "all"}
+        if requirement.name != "sunshower" and extra not in {"test", "dev", "all", other}
     ]
 
 
@@ -98,7 +107,8 @@ def _installed(name: str) -> str | None:
 def _pins() -> dict[str, str]:
     if not in_repository():
         return {}
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    file = "constraints-spark4.txt" if spark_extra() == "spark4" else "constraints.txt"
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pairs}
 
@@ -169,7 +179,7 @@ def python_checks(version: tuple[int, ...]) -> list[Check]:
         return [Check("core", "Python", Severity.BROKEN, f"{this}, not 3.11 or newer", remedy)]
     newer = ", tested with 3.11 to 3.13" if version[:2] > _PYTHONS[1] else ""
     checks = [Check("core", "Python", Severity.FINE, this + newer)]
-    if not runs_on(version, "spark"):
+    if not runs_on(version, spark_extra()):
         text, remedy = f"{this}, not 3.11 or 3.12", install_command("spark")
         checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
     return checks
@@ -221,7 +231,7 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     elif machine.java is not None:
         yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
     else:
-        remedy = install_command("spark")
+        remedy = install_command(spark_extra())
         yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
@@ -315,7 +325,7 @@ def _number(file: str) -> int | None:
 
 def _java() -> str | SparkMissing | None:
     try:
-        return str(java_home("Spark needs a Java 17", "spark", SparkMissing) / "bin" / "java")
+        return str(java_of_spark(SparkMissing) / "bin" / "java")
     except SparkMissing as missing:
         return missing if os.environ.get("JAVA_HOME") else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.errors import Unobtainable
-from sunshower.installed import check_packages
+from sunshower.installed import check_packages, spark_extra
 
 Look = Callable[[str], None]  # receives progress messages
 
@@ -77,9 +77,14 @@ SPARK_S3 = Release("hadoop-aws-3.3.4", ("org.apache.hadoop:hadoop-aws:3.3.4",))
 POSTGRES_FOR_JAVA = Release(  # for a catalog of Iceberg
     "postgresql-42.7.7", ("org.postgresql:postgresql:42.7.7",), without=("org.checkerframework:",)
 )
+SPARK_4_KAFKA = Release(
+    "spark-sql-kafka-4.1.4",
+    ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.4",),
+    without=SPARK_KAFKA.without,
+)
 RELEASES = (
     *(KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER),
-    *(SPARK_KAFKA, SPARK_DELTA, SPARK_ICEBERG, SPARK_S3, POSTGRES_FOR_JAVA),
+    *(SPARK_KAFKA, SPARK_4_KAFKA, SPARK_DELTA, SPARK_ICEBERG, SPARK_S3, POSTGRES_FOR_JAVA),
 )
 
 
@@ -119,25 +124,36 @@ def class_path(release: Release, look: Look) -> str:
 def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write Kafka: `LocalSpark(jars=spark_kafka())`. Downloads
     missing ones, 6 MB in all. Raises Unobtainable."""
-    return _paths(SPARK_KAFKA, look)
+    return _paths(SPARK_4_KAFKA if spark_extra() == "spark4" else SPARK_KAFKA, look)
 
 
 def spark_delta(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write Delta Lake: `LocalSpark(jars=spark_delta())`. Downloads
-    missing ones, 6 MB in all. Raises Unobtainable."""
-    return _paths(SPARK_DELTA, look)
+    missing ones, 6 MB in all. Raises Unobtainable, also with PySpark 4."""
+    return _paths(_of_spark_3(SPARK_DELTA), look)
 
 
 def spark_iceberg(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jar for Spark to read and write Iceberg: `LocalSpark(jars=spark_iceberg())`. Downloads it
-    if it is missing, 45 MB. Raises Unobtainable."""
-    return _paths(SPARK_ICEBERG, look)
+    if it is missing, 45 MB. Raises Unobtainable, also with PySpark 4."""
+    return _paths(_of_spark_3(SPARK_ICEBERG), look)
 
 
 def spark_s3(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write `s3a://` paths: `jars=(*spark_delta(), *spark_s3())`.
-    Downloads missing ones, 280 MB in all. Raises Unobtainable."""
-    return _paths(SPARK_S3, look)
+    Downloads missing ones, 280 MB in all. Raises Unobtainable, also with PySpark 4."""
+    return _paths(_of_spark_3(SPARK_S3), look)
+
+
+def _of_spark_3(release: Release) -> Release:
+    """The release. Raises Unobtainable with PySpark 4, for which its jars are not."""
+    if spark_extra() == "spark4":
+        raise Unobtainable(
+            f"{release.name} is for Spark 3.5, and this environment has PySpark 4 (the extra "
+            "spark4). Delta Lake, Iceberg and S3 are tested with the extra spark only; with "
+            "another Spark give jars=(…) the files that belong to it"
+        )
+    return release
 
 
 def _paths(release: Release, look: Look) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Processes batches with PySpark, on this machine or on the Ray cluster through RayDP.
+"""Processes batches with PySpark: here, on a Ray cluster through RayDP, or on a cluster of Spark.
 
 `steps` declares a step (`spark(…)`), and submits its batches; `bolt` does so for a stream of
 records. `sessions/spark_port` is the port that they use, `sessions/session_host` runs jobs in a
@@ -11,6 +11,7 @@ from sunshower.installed import exports
 from sunshower.spark_integration.bolt import SparkBatchBolt as SparkBatchBolt
 from sunshower.spark_integration.sessions.local_spark import LocalSpark as LocalSpark
 from sunshower.spark_integration.sessions.spark_cluster import SparkCluster as SparkCluster
+from sunshower.spark_integration.sessions.spark_connect import SparkConnect as SparkConnect
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark as RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo as BatchInfo
 from sunshower.spark_integration.steps import parquet as parquet

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,6 @@ from sunshower.errors import (
 )
 from sunshower.outages import is_unavailable
 from sunshower.secret import without_secrets
-from sunshower.spark_integration.sessions.environment import TIMES
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     PublishingWriter,
@@ -67,7 +67,7 @@ _CAUSE = re.compile(
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
 _NO_MODULE = (
     " in Spark's Python worker. Install it on the machines of the executors, or send a module of "
-    "yours with SparkCluster(py_files=…)"
+    "yours with py_files=… of SparkCluster or SparkConnect"
 )
 _TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
@@ -189,9 +189,16 @@ def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
     return DataFrame(frame, session)
 
 
+def is_remote(what: Any) -> bool:
+    """Whether a DataFrame or a SparkSession is one of Spark Connect, and has no JVM here."""
+    return type(what).__module__.startswith("pyspark.sql.connect.")
+
+
 def collect_rows(result: DataFrame) -> pa.Table:
     """All rows of a DataFrame. Raises ResultMismatch for types that Arrow does not have."""
     schema = arrow_schema(result.schema)
+    if is_remote(result):
+        return result.toArrow()
     batches = result._collect_as_arrow()
     return pa.Table.from_batches(batches) if batches else schema.empty_table()
 
@@ -214,9 +221,13 @@ def from_bytes(packed: bytes) -> pa.Table:
 class OpenSession(Protocol):
     """An open session: `DriverSession` of session_host.py, which describes its methods."""
 
-    spark: Any
-
     def hand_over(self, session: Any, table: pa.Table) -> Any: ...
+    def new(self) -> Any: ...
+    def read(self, session: Any, step: SparkStep, table: pa.Table) -> Any: ...
+    def has_read(self, step: SparkStep, table: pa.Table) -> None: ...
+    def begin(self, session: Any, group: str, job: Any) -> None: ...
+    def cancel(self, session: Any, group: str) -> None: ...
+    def metrics(self, group: str) -> dict[str, Any]: ...
     def alive(self) -> bool: ...
 
 
@@ -224,10 +235,7 @@ class Runner:
     """Runs jobs in its own session, so that view names of different runners do not collide."""
 
     def __init__(self, session: OpenSession) -> None:
-        self.session = session
-        self._session = session.spark.newSession()
-        for name in TIMES:  # a new session has them only from a SparkContext that we have made
-            self._session.conf.set(name, session.spark.conf.get(name, TIMES[name]))
+        self.session, self.spark = session, session.new()
         # By id of the step; the last used is at the end.
         self._static: dict[int, tuple[SparkStep, dict[str, Any]]] = {}
         self.hand_over_s = 0.0  # of the last job
@@ -246,16 +254,22 @@ class Runner:
         if batch.publish is not None:
             for writer in step.writers:
                 if isinstance(writer, PublishingWriter):
-                    self._write(step, writer, batch, writer.publish, self._session)
+                    self._write(step, writer, batch, writer.publish, self.spark)
             return None
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
         batch = replace(batch, tables=self._tables(step))
         self._check_not_over(step, batch)
+        rows = self._transformed(step, frames, batch)
+        if step.reads is not None:
+            self.session.has_read(step, tables[0])
+        return rows
+
+    def _transformed(self, step: SparkStep, frames: Sequence[Any], batch: BatchInfo) -> Any:
         if step.state is None:
             return self._finish(step, step.transform(*frames, batch), batch)
-        returned = step.transform(*frames, step.state.before(self._session, batch), batch)
+        returned = step.transform(*frames, step.state.before(self.spark, batch), batch)
         if not (isinstance(returned, tuple) and len(returned) == 2):
             raise ResultMismatch(
                 f"{step} has a state and returned {type(returned).__name__}; it must return "
@@ -271,8 +285,8 @@ class Runner:
 
     def _frame(self, step: SparkStep, place: int, table: pa.Table) -> Any:
         if step.reads is not None and not place:
-            return step.reads(self._session, table)
-        return self.session.hand_over(self._session, table)
+            return self.session.read(self.spark, step, table)
+        return self.session.hand_over(self.spark, table)
 
     def _finish(self, step: SparkStep, result: Any, batch: BatchInfo) -> pa.Table | None:
         wanted = (step.out is not None) + len(step.writers)
@@ -337,10 +351,76 @@ class Runner:
 
     def _static_frame(self, table: Static) -> Any:
         if isinstance(table, (str, PurePath)):
-            return self._session.read.parquet(str(table))
+            return self.spark.read.parquet(str(table))
         if isinstance(table, pa.Table):
-            return self.session.hand_over(self._session, normalise(table))
-        return table(self._session)
+            return self.session.hand_over(self.spark, normalise(table))
+        return table(self.spark)
+
+
+# ---- shared reads --------------------------------------------------------------------------------
+
+_READS_MAX = 4  # cached ones; more batches are rarely at Spark at the same time
+
+
+@dataclass(eq=False)
+class _Read:
+    """A cached read, and how many steps have not used it yet."""
+
+    reads: Any
+    table: pa.Table
+    frame: DataFrame
+    left: int
+
+
+class SharedReads:
+    """Reads of the same rows by several steps of a program: the first job caches what it reads, for
+    the jobs of the other steps, which may run at the same time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[_Read] = []  # oldest first
+
+    def frame(self, session: SparkSession, step: SparkStep, table: pa.Table) -> DataFrame:
+        """What the rows of `table` refer to, as a DataFrame of this session."""
+        assert step.reads is not None
+        if step.readers is None or step.readers.count < 2 or is_remote(session):
+            return step.reads(session, table)
+        with self._lock:
+            read = self._find(step, table)
+            if read is None:
+                frame = step.reads(session, table).persist()
+                read = _Read(step.reads, table, frame, step.readers.count)
+                self._kept.append(read)
+            while len(self._kept) > _READS_MAX:  # of batches that were given up
+                self._kept.pop(0).frame.unpersist()  # a job that still needs it reads again
+        return _in_session(read.frame, session)
+
+    def used(self, step: SparkStep, table: pa.Table) -> None:
+        """A job of this step has succeeded. The last one frees the memory."""
+        with self._lock:
+            read = self._find(step, table)
+            if read is not None:
+                read.left -= 1
+                if not read.left:
+                    self._kept.remove(read)
+                    read.frame.unpersist()
+
+    def _find(self, step: SparkStep, table: pa.Table) -> _Read | None:
+        same = (read for read in self._kept if read.reads == step.reads)
+        return next((read for read in same if read.table.equals(table)), None)
+
+
+def _in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The rows of a DataFrame for another session of the same SparkContext. It has the same plan,
+    by which Spark finds what is cached."""
+    from pyspark.sql import DataFrame
+
+    if frame.sparkSession is session:
+        return frame
+    sql = session._jvm.org.apache.spark.sql
+    kind = sql.Dataset if session.version.startswith("3.") else sql.classic.Dataset
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(kind.ofRows(session._jsparkSession, plan), session)
 
 
 # ---- job reports ---------------------------------------------------------------------------------

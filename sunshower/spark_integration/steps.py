@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from types import NoneType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -28,11 +29,13 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
+from sunshower.spark_integration.job import is_remote
 from sunshower.spark_integration.sessions.spark_on_ray import DefaultSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
     Publication,
+    Readers,
     Reads,
     SparkPlace,
     SparkStep,
@@ -414,8 +417,21 @@ class SqlQuery:
         """Return the result. Spark resolves names here, so the views can be dropped."""
         *frames, batch = arguments
         named = [*zip(self.inputs, frames, strict=True), *batch.tables.items()]
+        if is_remote(frames[0]):
+            return _remote_query(self.text, named)
         with _views(frames[0].sparkSession, named) as session:
             return session.sql(self.text)
+
+
+def _remote_query(text: str, named: Sequence[tuple[str, Any]]) -> DataFrame:
+    """The result of a query at a server of Spark Connect, which resolves names when it computes.
+    So the tables are sent as parts of the query; the server has them as views only meanwhile."""
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.plan import SQL, SubqueryAlias
+
+    aliases = [SubqueryAlias(frame._plan, name) for name, frame in named]
+    result: Any = DataFrame(SQL(text, [], {}, aliases), named[0][1].sparkSession)
+    return result
 
 
 def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
@@ -475,8 +491,13 @@ class Spark:
     def write(self, writer: Writer) -> Spark:
         """Add a writer, called as `writer(result, batch)` for each batch. It may be `table(…)` (in
         `tables.py`), `parquet(…)`, `saved_as(…)`, or any function. Raises ConfigError for keys that
-        its table cannot have."""
+        its table cannot have, TopologyError for a table that cannot be written from there."""
         if isinstance(writer, LakeTable):
+            if getattr(self.where, "remote", False):
+                raise TopologyError(
+                    f"{writer} commits through Java, which SparkConnect has at its server only: "
+                    "take table(…) with SparkConnect, or SparkCluster(…) with this writer"
+                )
             writer.check_settings(getattr(self.where, "settings", {}))
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
@@ -484,7 +505,10 @@ class Spark:
         """Implements `stream.apply(spark(…))`: one job per batch, in one task. The streams of
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
-        operator = self.operator([source.schema for source in (stream, *others)])
+        step = replace(self.step, readers=_readers_of(stream, self.step.reads))
+        operator = replace(self, step=step).operator(
+            [source.schema for source in (stream, *others)]
+        )
         stage = stream.stage
         for writer in tables_in(self.step):
             stream.program.keep_place(writer.place, stage.where(f"spark({self.step})"))
@@ -535,6 +559,23 @@ class Spark:
         return replace(self.step, transform=query)
 
 
+# Of a stage: what steps read of its rows, and how many do.
+_READERS = WeakKeyDictionary[Any, list[tuple[Reads, Readers]]]()
+
+
+def _readers_of(stream: BatchStream[Any], reads: Reads | None) -> Readers | None:
+    """Count one more step that reads this of the rows of a stage."""
+    if reads is None:
+        return None
+    of_stage = _READERS.setdefault(stream.stage, [])
+    readers = next((count for other, count in of_stage if other == reads), None)
+    if readers is None:
+        readers = Readers()
+        of_stage.append((reads, readers))
+    readers.count += 1
+    return readers
+
+
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     """View names of a query's inputs: their record types, or `batch` for a single one."""
     return tuple(columns.kind.path for columns in inputs) if len(inputs) > 1 else (INPUT,)
@@ -554,7 +595,8 @@ def spark(
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 
     `tables` are static tables to join with (`batch.tables["pages"]`): each is an Arrow table, the
-    path of Parquet files, or a function of the session. `where` is RayDPSpark(…) or LocalSpark(…).
+    path of Parquet files, or a function of the session. `where` is RayDPSpark(…), LocalSpark(…),
+    SparkCluster(…) or SparkConnect(…).
     Without it the step runs on RayDP if the topology has joined a Ray cluster, else in its worker.
     `timeout_s` limits the run time of one batch. With `reads`, as KafkaRows(…), the rows of the
     first input only say what Spark reads. With `state`, as spark_state(…), the transform keeps a

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import again, other_versions
-from tests.other_versions import Job, pythons, run, runs
+from tests.other_versions import MORE_WITH_SPARK_4, Job, python_of, pythons, run, runs, spark_4
 
 HERE = (sys.version_info.major, sys.version_info.minor)
 
@@ -93,7 +93,7 @@ def test_a_test_that_fails_again_has_failed(tmp_path: Path) -> None:
     assert not again.passes(sys.executable, cache, **options)
 
 
-@pytest.mark.parametrize("failing", ["lowest", "newest", None])
+@pytest.mark.parametrize("failing", ["lowest", "newest", "spark4", None])
 def test_the_status_is_that_of_the_worst_job(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -107,3 +107,17 @@ def test_the_status_is_that_of_the_worst_job(
     monkeypatch.setattr(other_versions, "python_of", lambda *_: None)
     assert other_versions.main() == 0
     assert capsys.readouterr().out.count("SKIPPED") == 2
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.spark
+@pytest.mark.servers
+@pytest.mark.timeout(5_400)  # many sessions of Spark, and three pipelines with kills
+def test_steps_tables_states_ranges_and_the_pipeline_pass_with_spark_4() -> None:
+    python = python_of(other_versions.LOWEST)
+    assert python, "no Python 3.11 here, and uv cannot install it"
+    other_versions.FOLDER.mkdir(parents=True, exist_ok=True)
+    chosen = ("-m", "spark")
+    job = spark_4(python, name="spark4-all", tests=MORE_WITH_SPARK_4, chosen=chosen, cached=True)
+    assert run(job)

@@ -13,15 +13,19 @@ import pytest
 
 from sunshower.dev.jars import spark_delta, spark_iceberg, spark_kafka
 from sunshower.errors import Unobtainable
+from sunshower.installed import spark_extra
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_cluster import SparkCluster
+from sunshower.spark_integration.sessions.spark_connect import SparkConnect
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import Gateway, SparkPlace
-from tests.spark.standalone import HERE, standalone
+from tests.spark.processes import HERE, ConnectServer, standalone
 
 ONE = {"spark.sql.shuffle.partitions": "1"}
 LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
 ON_CLUSTER = SparkCluster("spark://HOST:1", memory="512m", driver_memory="512m")
+SPARK_4 = spark_extra() == "spark4"  # of the PySpark in this environment
+PLACES = ("local", "cluster", "connect" if SPARK_4 else "on_ray")
 ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 
 
@@ -32,9 +36,11 @@ def require_spark() -> None:
 
 
 def jars() -> tuple[str, ...]:
-    """The jars for Kafka, Delta Lake and Iceberg; none if they cannot be obtained, or an error if
-    CI is set."""
+    """The jars for Kafka, and with Spark 3.5 for Delta Lake and Iceberg; none if they cannot be
+    obtained, or an error if CI is set."""
     try:
+        if SPARK_4:
+            return spark_kafka()
         return (*spark_kafka(), *spark_delta(), *spark_iceberg())
     except Unobtainable:
         if os.environ.get("CI"):
@@ -50,7 +56,7 @@ def catalog(name: str, type: str, warehouse: str, **more: str) -> dict[str, str]
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **settings}
 
 
-@pytest.fixture(scope="session", params=["local", "cluster", "on_ray"])
+@pytest.fixture(scope="session", params=PLACES)
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkPlace]:
@@ -63,11 +69,14 @@ def place(
     elif request.param == "cluster":
         with standalone(tmp_path_factory.mktemp("standalone"), workers=1) as cluster:
             yield replace(ON_CLUSTER, master=cluster.master, settings=HERE | settings, jars=jars())
+    elif request.param == "connect":
+        with ConnectServer(tmp_path_factory.mktemp("connect"), settings, jars()).kept() as server:
+            yield SparkConnect(server.url, settings=ONE)
     else:
         request.getfixturevalue("ray_cluster")
         yield replace(ON_RAY, settings=settings, jars=jars())
         ON_RAY.stop()
-    from tests.spark.java_processes import java_left
+    from tests.spark.processes import java_left
 
     assert java_left() == []
 

@@ -20,7 +20,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.actors.programs.evidence import submitted, worker_of
 from tests.spark.conftest import require_spark
-from tests.spark.java_processes import java_processes
+from tests.spark.processes import java_processes
 from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:

@@ -1,20 +1,25 @@
-"""Declarations of Spark steps (paths, tables, outputs), and their effects in a local session."""
+"""Declarations of Spark steps (paths, tables, outputs, queries), and their effects in a session."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
+from sunshower import Records, Topology
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ResultMismatch, TopologyError
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
-from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
-from tests.spark.sales import SALES, Sale, run
+from sunshower.spark_integration import SparkBatchBolt, SparkConnect, delta, iceberg
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark, spark_sql
+from tests.spark.conftest import PLACES
+from tests.spark.sales import SALES, Page, Sale, identity, run
 
 pd = pytest.importorskip("pandas")
+AT_ONCE = {"local", "connect"}  # a query is resolved in the client, or by the server
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)
 
 
@@ -115,3 +120,70 @@ def test_rows_saved_as_jdbc_are_in_the_database(gateway: Gateway, tmp_path: Path
         return df.sparkSession.read.format("jdbc").options(**where).load()
 
     assert sorted(results(gateway, spark(stored, out=Sale))) == SOME
+
+
+@pytest.mark.parametrize("writer", [delta("/data/lake"), iceberg("lake.shop.totals")], ids=str)
+def test_a_table_that_needs_the_drivers_java_is_refused_at_a_server(writer: Any) -> None:
+    step = spark(identity, where=SparkConnect("sc://host"))
+    with pytest.raises(TopologyError, match=r"SparkConnect has at its server only: take table"):
+        step.write(writer)
+
+
+# ---- queries: the names of inputs and tables, visible in their session only ----------------------
+
+
+class Priced(NamedTuple):
+    price: float
+    title: str
+
+
+TITLES = pa.table({"page": ["a"], "title": ["A"]})
+ROWS = SALES.table([Sale("a", 1.0), Sale("b", 2.0)])
+
+
+@pytest.mark.parametrize("place", [one for one in PLACES if one in AT_ONCE], indirect=True)
+def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gateway) -> None:
+    text = "select price, title from Sale join pages using (page) join Page using (page, title)"
+    pages = RecordColumns.of(Page)
+    step = spark_sql(text, out=Priced, tables={"pages": TITLES}).bind(SALES, pages)
+    assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
+    seen: list[str] = []  # by later jobs in the same session, and in that of the other slot
+
+    def looking(df: Any, batch: BatchInfo) -> None:
+        views = [one.name for one in df.sparkSession.catalog.listTables() if one.isTemporary]
+        seen.append(f"{df.count()} rows, views: {views}")
+
+    for _ in range(4):
+        run(gateway, SparkStep(looking), ROWS)
+    assert seen == ["2 rows, views: []"] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("batch", "the table 'batch' has the name of the input 'batch': give one of them another"),
+        ("Batch", "the table 'Batch' has the name of the input 'batch'"),
+        ("my-pages", "the table 'my-pages' is to be a view, and that is not a valid name for one"),
+    ],
+)
+def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(
+    name: str, message: str
+) -> None:
+    with pytest.raises(TopologyError, match=message):
+        spark_sql("select 1", tables={name: TITLES})
+
+
+def test_inputs_with_the_name_of_another_input_or_table_are_refused() -> None:
+    class Other(NamedTuple):
+        page: str
+
+    Other.__name__ = "page"
+    topology = Topology("t")
+    sales = topology.spout("sales", Records([Sale("a", 1.0)], type=Sale)).shuffle()
+    pages = topology.spout("pages", Records([Page("a", "A")], type=Page)).shuffle()
+    others = topology.spout("others", Records([Other("a")], type=Other)).shuffle()
+    with pytest.raises(TopologyError, match="the input 'page' has the name of the input 'Page'"):
+        topology.bolt("one", SparkBatchBolt(spark_sql("select 1")), [pages, others])
+    named = spark_sql("select 1", tables={"sale": TITLES})
+    with pytest.raises(TopologyError, match="the table 'sale' has the name of the input 'Sale'"):
+        topology.bolt("two", SparkBatchBolt(named), [sales, pages])

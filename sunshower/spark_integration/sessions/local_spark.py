@@ -1,4 +1,4 @@
-"""Spark with its driver in this process: `LocalSpark`, and gateways to sessions of such places."""
+"""Spark in this process: `LocalSpark`, and gateways to sessions of such places, also elsewhere."""
 
 from __future__ import annotations
 
@@ -63,13 +63,23 @@ class LocalSpark:
     def check(self, session: Any) -> None:
         """All is in this process."""
 
+    def session(self) -> DriverSession:
+        return LocalSession(self)
 
-class DriverPlace(Protocol):
-    """A place whose driver is in the process that uses it."""
+
+class ProcessPlace(Protocol):
+    """A place of which a process has one session."""
 
     @property
     def in_flight(self) -> int:
         """How many batches run concurrently."""
+
+    def session(self) -> DriverSession:
+        """Open a session. Raises SparkError and ConfigError."""
+
+
+class DriverPlace(Protocol):
+    """A place whose driver is in the process that uses it."""
 
     def configuration(self) -> dict[str, Any]:
         """The settings of the session."""
@@ -79,12 +89,13 @@ class DriverPlace(Protocol):
 
 
 class LocalGateway:
-    """A gateway to the session of this process; closing the last gateway ends the JVM."""
+    """A gateway to the session of this process; closing the last gateway ends the session, and the
+    JVM that it has started."""
 
-    place: DriverPlace
+    place: ProcessPlace
     _host: SessionHost
 
-    def __init__(self, place: DriverPlace) -> None:
+    def __init__(self, place: ProcessPlace) -> None:
         with _lock:
             if _gateways and _gateways[0].place != place:
                 raise ConfigError(
@@ -95,7 +106,7 @@ class LocalGateway:
             if _gateways:
                 self._host = _gateways[0]._host
             else:
-                self._host = SessionHost(lambda: LocalSession(place), place.in_flight)
+                self._host = SessionHost(place.session, place.in_flight)
             _gateways.append(self)
         with suppress(ImportError):  # in this thread: concurrent first imports conflict
             import pyspark.sql  # noqa: F401

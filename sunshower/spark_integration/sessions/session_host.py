@@ -36,14 +36,15 @@ from sunshower.errors import (
 )
 from sunshower.secret import protected
 from sunshower.spark_integration.job import (
-    OpenSession,
     Runner,
+    SharedReads,
     collect_rows,
     error_text,
     job_metrics,
     spark_error,
     without_java,
 )
+from sunshower.spark_integration.sessions.environment import TIMES
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
 
 _START_S = 300.0  # the JVM starts in 10 s, on a busy machine or a cluster in a minute
@@ -65,6 +66,7 @@ class DriverSession:
 
     owned = True
     start: Callable[[], Any]  # starts Spark, and returns its SparkSession
+    _reads: SharedReads
     spark: Any
     _java: Any = None  # the JVM's process; None before it is open, or if pyspark did not start it
 
@@ -75,16 +77,11 @@ class DriverSession:
     def open(self) -> None:
         """Start the session and run its first job. Raises SparkUnavailable if that fails, and after
         `_OPEN_S`: Spark waits for ever for executors that never start, or whose master has died."""
-        _hide_secrets_from_arguments()
+        self._reads = SharedReads()
         late = threading.Event()
         limit = after(_OPEN_S, late.set, self.kill)
         try:
-            self.spark = self.start()
-            if self.owned:
-                self.spark.sparkContext.setLogLevel("OFF")  # relevant errors are raised
-            self._java = self.spark.sparkContext._gateway.proc
-            if self.owned:
-                end_calls_with(self._java, self.spark.sparkContext._gateway)
+            self.connect()
             self.warm()
         except BaseException as error:
             limit.cancel()
@@ -101,6 +98,46 @@ class DriverSession:
                 "starts"
             ) from error
         limit.cancel()
+
+    def connect(self) -> None:
+        """Start the JVM, and set `spark`."""
+        _hide_secrets_from_arguments()
+        self.spark = self.start()
+        if self.owned:
+            self.spark.sparkContext.setLogLevel("OFF")  # relevant errors are raised
+        self._java = self.spark.sparkContext._gateway.proc
+        if self.owned:
+            end_calls_with(self._java, self.spark.sparkContext._gateway)
+
+    def new(self) -> Any:
+        """A SparkSession with views and settings of its own, for the jobs of one thread."""
+        session = self.spark.newSession()
+        for name in TIMES:  # a new session has them only from a SparkContext that we have made
+            session.conf.set(name, self.spark.conf.get(name, TIMES[name]))
+        return session
+
+    def read(self, session: Any, step: SparkStep, table: pa.Table) -> Any:
+        """The DataFrame that the rows of the table refer to; steps that read the same share it."""
+        return self._reads.frame(session, step, table)
+
+    def has_read(self, step: SparkStep, table: pa.Table) -> None:
+        """A job has succeeded that has read this."""
+        self._reads.used(step, table)
+
+    def begin(self, session: Any, group: str, job: Job) -> None:
+        """Mark what this thread runs from now on as a job: to cancel it, and for Spark's UI."""
+        # These are thread properties; pyspark pins a JVM thread to each Python thread.
+        context = self.spark.sparkContext
+        context.setJobGroup(group, _description(job), True)
+        context.setLocalProperty("spark.scheduler.pool", job.batch.topology or None)
+
+    def cancel(self, session: Any, group: str) -> None:
+        """Cancel what runs of a job now; it may start more."""
+        self.spark.sparkContext.cancelJobGroup(group)
+
+    def metrics(self, group: str) -> dict[str, Any]:
+        """What Spark reports of a job that has ended: fields of a JobReport."""
+        return job_metrics(self.spark.sparkContext, group)
 
     def warm(self) -> None:
         """Run a small job: the first job of a session takes seconds."""
@@ -437,16 +474,13 @@ class SessionHost:
 
     def _run(self, job: Job, runner: Runner) -> None:
         group = f"sunshower-{next(self._numbers)}"
-        context = runner.session.spark.sparkContext
         ended = threading.Event()
-        job.cancel_tasks = partial(cancel, runner.session, group, ended)
+        job.cancel_tasks = partial(cancel, runner, group, ended)
         limit = after(job.step.timeout_s, lambda: self._give_up(job))
         try:
             if not job.done():
-                # These are thread properties; pyspark pins a JVM thread to each Python thread.
-                context.setJobGroup(group, _description(job), True)
-                context.setLocalProperty("spark.scheduler.pool", job.batch.topology or None)
-                self._compute(job, runner, context, group)
+                runner.session.begin(runner.spark, group, job)
+                self._compute(job, runner, group)
         except BaseException as error:  # every error settles the job
             job.settle(error=spark_error(error, str(job.step), runner.session.alive()))
         finally:
@@ -454,7 +488,7 @@ class SessionHost:
             limit.cancel()
             job.settle(error=SparkLost(f"{job.step} has ended without a result"))
 
-    def _compute(self, job: Job, runner: Runner, context: Any, group: str) -> None:
+    def _compute(self, job: Job, runner: Runner, group: str) -> None:
         began_s = time.perf_counter()
         result = runner.run(job.step, job.tables, job.batch, job.done)
         took_s = time.perf_counter() - began_s
@@ -469,7 +503,7 @@ class SessionHost:
             bytes_in=sum(table.nbytes for table in job.tables),
             # `nbytes` reads offsets that empty lists from Java do not have: SIGSEGV
             bytes_out=0 if result is None else result.get_total_buffer_size(),
-            **job_metrics(context, group),
+            **runner.session.metrics(group),
         )
         job.settle(result)
 
@@ -515,15 +549,15 @@ def _description(job: Job) -> str:
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
+def cancel(runner: Runner, group: str, ended: threading.Event) -> None:
     """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
     cancels only what runs: the job may start tasks later, such as those of a query it still
     plans."""
 
     def cancel_until_ended() -> None:
-        while session.alive():
+        while runner.session.alive():
             with suppress(Exception):  # the JVM may have died since
-                session.spark.sparkContext.cancelJobGroup(group)
+                runner.session.cancel(runner.spark, group)
             if ended.wait(_CANCEL_AGAIN_S):
                 return
 

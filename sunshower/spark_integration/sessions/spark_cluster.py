@@ -27,7 +27,7 @@ from sunshower.spark_integration.sessions.environment import (
     check_spark_python,
     with_jars,
 )
-from sunshower.spark_integration.sessions.local_spark import LocalGateway
+from sunshower.spark_integration.sessions.local_spark import LocalGateway, LocalSession
 
 _MASTER = re.compile(r"spark://[^/]+:\d+(,[^/]+:\d+)*|yarn|k8s://.+")
 _IMAGE = "spark.kubernetes.container.image"
@@ -35,7 +35,8 @@ _OPENS = "spark.executor.extraJavaOptions"  # an executor's Java may be older; S
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 # What Spark reports if versions, or the Python of a worker, do not fit.
 _INCOMPATIBLE = re.compile(r"InvalidClassException|local class incompatible|NoSuchMethodError")
-_OTHER_PYTHON = re.compile(r"Python in worker has different version \((\d+), (\d+)\)")
+_OTHER_PYTHON = re.compile(r"Python in worker has different version:? \(?(\d+)[.,] ?(\d+)")
+_ROWS = 1_000  # for at most as many tasks, one per core of the cluster
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
 
 
@@ -86,12 +87,7 @@ class SparkCluster:
         SparkMissing on a Python without PySpark, without a file of `py_files`, and for YARN without
         its configuration."""
         check_spark_python()
-        for file in self.py_files:
-            if not Path(file).is_file():
-                raise SparkMissing(
-                    f"there is no file {file}, which SparkCluster(py_files=…) names: give paths on "
-                    "the machine of the driver"
-                )
+        check_files(self.py_files)
         if self.master == "yarn" and not any(os.environ.get(name) for name in _HADOOP):
             raise SparkMissing(
                 "SparkCluster('yarn') reads where YARN is from the folder of Hadoop's "
@@ -118,6 +114,9 @@ class SparkCluster:
         del settings[_OPENS]
         return {**settings, **self.settings}
 
+    def session(self) -> LocalSession:
+        return LocalSession(self)
+
     @property
     def _default_python(self) -> str:
         return sys.executable if self.master.startswith("spark:") else "python3"
@@ -132,9 +131,22 @@ class SparkCluster:
         except SparkMissing:
             raise
         except Exception as error:
-            if remedy := misfit(error_text(error), session.version):
+            if remedy := misfit(error_text(error), session.version, _GIVE_PYTHON):
                 raise SparkMissing(f"{self.master}: {remedy}") from error
             raise
+
+
+_GIVE_PYTHON = "give SparkCluster(python=…) the path of a Python {} on the cluster's machines"
+
+
+def check_files(files: Sequence[str]) -> None:
+    """Raise SparkMissing for a file that is to be sent, and does not exist."""
+    for file in files:
+        if not Path(file).is_file():
+            raise SparkMissing(
+                f"there is no file {file}, which py_files=(…) names: give paths on the machine "
+                "that runs the step"
+            )
 
 
 def modules_of(files: Sequence[str]) -> list[str]:
@@ -162,38 +174,43 @@ def check_executors(session: Any, modules: Sequence[str]) -> None:
     ((theirs,),) = version.collect()
     if theirs != session.version:
         raise SparkMissing(_other_version(session.version, theirs))
+    check_workers(session, modules)
 
-    def missing(_: Any) -> Any:
+
+def check_workers(session: Any, modules: Sequence[str]) -> None:
+    """Start Python workers on all executors, which fails with another Python. Raise SparkMissing
+    unless they have these modules."""
+    from pyspark.sql.functions import udf
+
+    def missing(_: int) -> list[str]:
         """The modules that a Python worker lacks; it gets this function by value."""
         from importlib.util import find_spec
 
         return [name for name in modules if find_spec(name) is None]
 
-    context = session.sparkContext
-    tasks = context.defaultParallelism
-    lacking = context.parallelize(range(tasks), tasks).mapPartitions(missing).collect()
-    if lacking:
+    lacking = session.range(_ROWS).select(udf(missing, "array<string>")("id").alias("names"))
+    if names := sorted({row.name for row in lacking.selectExpr("explode(names) name").collect()}):
         raise SparkMissing(
-            f"Python workers of the cluster cannot import {', '.join(sorted({*lacking}))}, which "
-            "SparkCluster(py_files=…) sends: see whether a file of that name shadows it there"
+            f"Python workers of the cluster cannot import {', '.join(names)}, which py_files=(…) "
+            "sends: see whether a file of that name shadows it there"
         )
 
 
-def misfit(text: str, version: str) -> str | None:
-    """What does not fit, and the remedy, if the text of an error says so."""
+def misfit(text: str, version: str, give_python: str) -> str | None:
+    """What does not fit, and the remedy, if the text of an error says so. `give_python` says how
+    the workers get a Python `{}`."""
+    this = "{}.{}".format(*sys.version_info)
     if _INCOMPATIBLE.search(text):
         return _other_version(version, "another one")
     if match := _OTHER_PYTHON.search(text):
-        this = "{}.{}".format(*sys.version_info)
         return (
-            f"a Python worker is Python {match[1]}.{match[2]}, and the driver {this}: give "
-            f"SparkCluster(python=…) the path of a Python {this} on the cluster's machines, or run "
-            "the topology with their Python"
+            f"a Python worker is Python {match[1]}.{match[2]}, and the driver {this}: "
+            f"{give_python.format(this)}, or run the topology with their Python"
         )
     if match := _NO_PYTHON.search(text):
         return (
-            f"there is no Python at {match[1]} on a machine of the cluster: give "
-            "SparkCluster(python=…) its path there"
+            f"there is no Python at {match[1]} on a machine of the cluster: "
+            f"{give_python.format(this)}"
         )
     return None
 

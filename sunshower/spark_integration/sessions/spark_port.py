@@ -100,6 +100,17 @@ class Reads(Protocol):
         """The DataFrame that the rows of a batch refer to."""
 
 
+@dataclass
+class Readers:
+    """How many steps read the same rows of a stream. The steps of a program share one of it, which
+    counts them while they are declared."""
+
+    count: int = 0
+
+    def __deepcopy__(self, memo: Any) -> Readers:
+        return self
+
+
 @dataclass(frozen=True)
 class SparkStep:
     """What a gateway needs to know of a transform: a value that can be pickled."""
@@ -110,6 +121,7 @@ class SparkStep:
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
     reads: Reads | None = None  # converts the first input; None: its rows are used as they are
+    readers: Readers | None = None  # the steps that read what this one reads; None: it alone
     state: StepState | None = None
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ The columns are those of Spark's Kafka source: key, value, topic, partition, off
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -18,6 +19,7 @@ import pyarrow as pa
 from sunshower.arguments import check_all
 from sunshower.errors import ConfigError, RecordMismatch, SparkMissing
 from sunshower.secret import protected, revealed
+from sunshower.spark_integration.job import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,14 +89,20 @@ class KafkaRows:
 
         try:
             frames = [self._read(session, options) for options in reads(table.to_pylist())]
+            for frame in frames[:1]:
+                frame.columns  # noqa: B018  # Connect looks for the source not before
         except AnalysisException as error:
-            if "find data source: kafka" not in str(error):
+            if not re.search("find (the )?data source: `?kafka", str(error)):
                 raise
-            raise SparkMissing(
-                "Spark has no way to Kafka: give its place jars=spark_kafka(), from "
-                "sunshower.dev.jars, or the setting spark.jars.packages="
-                "org.apache.spark:spark-sql-kafka-0-10_2.12:<the version of pyspark>"
-            ) from error
+            scala = "2.12" if session.version.startswith("3.") else "2.13"
+            package = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}"
+            remedy = (
+                f"start the server with --packages {package}"
+                if is_remote(session)
+                else "give its place jars=spark_kafka(), from sunshower.dev.jars, or the setting "
+                f"spark.jars.packages={package}"
+            )
+            raise SparkMissing(f"Spark has no way to Kafka: {remedy}") from error
         return reduce(DataFrame.unionAll, frames) if frames else self._no_records(session)
 
     def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:

@@ -36,7 +36,7 @@ from sunshower.spark_integration.tables.tables import (
     NO_MARK,
     attempt_and_run,
     check_complete,
-    files_of,
+    staged_by,
 )
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class LakeTable(ABC):
             folder = self._private(session, batch)
         staged = f"staged/{batch.txid}/{batch.attempt}.{batch.run}-{uuid.uuid4().hex[:8]}"
         where = f"{folder.path}/{staged}"
-        saved = files_of(session, lambda: result.write.options(**NO_MARK).parquet(where))
+        saved = staged_by(result, lambda rows: rows.write.options(**NO_MARK).parquet(where))
         files = [name for name in folder.names(staged) if name.endswith(".parquet")]
         check_complete(str(self), batch.txid, len(files), saved.files)
         self._check_keys(session.read.parquet(where), batch)

@@ -26,7 +26,12 @@ from sunshower.errors import (
     StoreUnreachable,
     WriteFailed,
 )
-from sunshower.spark_integration.job import arrow_schema, files_written, spark_schema
+from sunshower.spark_integration.job import (
+    arrow_schema,
+    files_written,
+    is_remote,
+    spark_schema,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, PublishingWriter, SparkStep
 from sunshower.state.sqlite import sync_path
 from sunshower.topologies.operators.port import Attempt
@@ -311,9 +316,10 @@ def table(folder: str | PurePath) -> Table:
 class Staged:
     """What Spark reports of a write."""
 
-    application: str
-    jobs: tuple[int, ...]  # of the batch
-    files: int | None  # None: unknown
+    application: str = ""
+    jobs: tuple[int, ...] = ()  # of the batch
+    files: int | None = None  # None: unknown
+    rows: int | None = None  # None: unknown
 
 
 @dataclass(frozen=True)
@@ -336,12 +342,15 @@ class Table:
         saved = self.save(result, where)
         files = sorted(where.glob("*.parquet"))
         check_complete(str(self), batch.txid, len(files), saved.files)
+        rows = sum(parquet.read_metadata(file).num_rows for file in files)
+        if saved.rows not in {None, rows}:
+            raise _elsewhere(str(self), batch.txid, f"{saved.rows} rows", rows)
         stage(
             where,
             TableBatch(
                 batch.txid,
                 batch.attempt,
-                rows=sum(parquet.read_metadata(file).num_rows for file in files),
+                rows=rows,
                 files=len(files),
                 bytes=sum(file.stat().st_size for file in files),
                 seconds=round(time.monotonic() - began, 3),
@@ -357,16 +366,25 @@ class Table:
                 f"{self}: there is a column {taken[0]!r}, and txid is the batch's number in this "
                 "table: rename it"
             )
-        return files_of(
-            result.sparkSession, lambda: result.write.options(**NO_MARK).parquet(f"file:{where}")
+        return staged_by(
+            result, lambda rows: rows.write.options(**NO_MARK).parquet(f"file:{where}")
         )
 
 
-def files_of(session: SparkSession, write: Callable[[], object]) -> Staged:
-    """Write, and return what Spark reports of it."""
+def staged_by(result: DataFrame, write: Callable[[DataFrame], object]) -> Staged:
+    """Write a result, and return what Spark reports of it: files; at a server of Spark Connect,
+    whose client does not see them, rows."""
+    session = result.sparkSession
+    if is_remote(result):
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        observation = Observation()
+        write(result.observe(observation, count(lit(1)).alias("rows")))
+        return Staged(rows=observation.get.get("rows"))
     context = session.sparkContext
     before = _jobs(context)
-    write()
+    write(result)
     jobs = _jobs(context)
     return Staged(
         str(context.applicationId), tuple(sorted(jobs)), files_written(session, jobs - before)
@@ -377,11 +395,14 @@ def check_complete(table: str, txid: int, present: int, written: int | None) -> 
     """Raise WriteFailed if files of a batch are missing. `written`: how many Spark reports; None:
     unknown, but Spark writes one file even for no rows."""
     if present < (written or 1):
-        raise WriteFailed(
-            f"{table}: Spark has written {written or 'the'} files of batch {txid}, and {present} "
-            "of them are here: its executors must write to the same folder, on a file system that "
-            "all share"
-        )
+        raise _elsewhere(table, txid, f"{written or 'the'} files", present)
+
+
+def _elsewhere(table: str, txid: int, written: str, present: int) -> WriteFailed:
+    return WriteFailed(
+        f"{table}: Spark has written {written} of batch {txid}, and {present} of them are here: "
+        "its executors must write to the same folder, on a file system that all share"
+    )
 
 
 def _jobs(context: Any) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -14,17 +15,20 @@ import pytest
 
 from sunshower import installed
 from sunshower.errors import ConfigError, SparkMissing, TransformFailed
+from sunshower.spark_integration.sessions import environment, spark_connect
+from sunshower.spark_integration.sessions.environment import prepare
 from sunshower.spark_integration.sessions.spark_cluster import (
+    _GIVE_PYTHON,
     SparkCluster,
     check_executors,
     misfit,
     modules_of,
 )
+from sunshower.spark_integration.sessions.spark_connect import SparkConnect, check_version
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from tests.spark.conftest import ON_CLUSTER, require_spark
-from tests.spark.java_processes import java_left, java_processes
+from tests.spark.processes import HERE, Standalone, java_left, java_processes, standalone
 from tests.spark.sales import SALES, Sale, run
-from tests.spark.standalone import HERE, Standalone, standalone
 
 IMAGE = {"spark.kubernetes.container.image": "registry/spark:3.5.7"}
 SOME = [Sale("a", 1.0), Sale("b", 2.0)]
@@ -68,7 +72,7 @@ def test_yarn_and_files_are_looked_for_when_a_gateway_is_opened(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SparkMissing, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
         SparkCluster("yarn").open()
-    with pytest.raises(SparkMissing, match=r"no file .*helper.py, which SparkCluster\(py_files"):
+    with pytest.raises(SparkMissing, match=r"no file .*helper.py, which py_files="):
         replace(ON_CLUSTER, py_files=[str(tmp_path / "helper.py")]).open()
 
 
@@ -95,8 +99,8 @@ def test_another_spark_of_the_cluster_is_named() -> None:
     with pytest.raises(SparkMissing, match=text):
         check_executors(OtherSpark(), [])
     raised = "java.io.InvalidClassException: org.apache.spark.rdd.RDD; local class incompatible"
-    assert "pip install pyspark==VERSION" in str(misfit(raised, "3.5.7"))
-    assert misfit("Job aborted: no price", "3.5.7") is None
+    assert "pip install pyspark==VERSION" in str(misfit(raised, "3.5.7", _GIVE_PYTHON))
+    assert misfit("Job aborted: no price", "3.5.7", _GIVE_PYTHON) is None
 
 
 def test_another_python_of_the_workers_is_named() -> None:
@@ -107,10 +111,65 @@ def test_another_python_of_the_workers_is_named() -> None:
         error_class="PYTHON_VERSION_MISMATCH",
         message_parameters={"worker_version": str((3, 8)), "driver_version": "3.11"},
     )
-    text = str(misfit(f"Job aborted: {error}", "3.5.7"))
+    text = str(misfit(f"Job aborted: {error}", "3.5.7", _GIVE_PYTHON))
     this = "{}.{}".format(*sys.version_info)
     assert f"a Python worker is Python 3.8, and the driver {this}" in text
     assert f"SparkCluster(python=…) the path of a Python {this}" in text
+
+
+# ---- a server of Spark Connect -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["spark://host:7077", "host:15002", "sc://", "sc://host/path", ""])
+def test_another_address_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"SparkConnect: .*(sc://HOST:PORT|sc://host:15002)"):
+        SparkConnect(url)
+
+
+def test_the_token_of_an_address_is_not_shown() -> None:
+    place = SparkConnect("sc://host:443/;use_ssl=true;token=abcdefgh", settings={"a.password": "p"})
+    assert "sc://host:443/" in repr(place)
+    assert "abcdefgh" not in repr(place)
+    assert place == SparkConnect(
+        "sc://host:443/;use_ssl=true;token=abcdefgh", 2, {"a.password": "p"}
+    )
+
+
+def test_a_client_that_is_missing_or_of_spark_3_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = SparkConnect("sc://host", py_files=[str(tmp_path / "helper.py")])
+    monkeypatch.setattr(spark_connect, "release_of", lambda _: (3, 5, 7))
+    with pytest.raises(SparkMissing, match=r"needs PySpark 4, and this is PySpark 3\.5\.7, of"):
+        place.open()
+    monkeypatch.setattr(spark_connect, "release_of", lambda _: ())
+    monkeypatch.setattr(spark_connect, "_PACKAGES", ("no_such_grpc",))
+    command = re.escape(installed.install_command("spark4"))
+    with pytest.raises(SparkMissing, match=f"no_such_grpc, .*, is missing: {command}"):
+        place.open()
+    monkeypatch.setattr(spark_connect, "_PACKAGES", ())
+    with pytest.raises(SparkMissing, match=r"no file .*helper.py, which py_files="):
+        place.open()
+
+
+@pytest.mark.parametrize("server", ["4.1.0", "4.1.9", "4.2.0-SNAPSHOT", "4.10.1"])
+def test_a_server_may_be_newer_than_the_client(server: str) -> None:
+    check_version((4, 1, 4), server, "sc://host")
+
+
+@pytest.mark.parametrize("server", ["3.5.7", "4.0.1", "5.0.0"])
+def test_an_older_server_and_one_of_another_major_version_are_named(server: str) -> None:
+    text = (
+        rf"the client is PySpark 4.1.4, and the server at sc://host is Spark {server}: .*{server}"
+    )
+    with pytest.raises(SparkMissing, match=text):
+        check_version((4, 1, 4), server, "sc://host")
+
+
+def test_spark_4_excludes_raydp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "release_of", lambda _: (4, 1, 4))
+    with pytest.raises(SparkMissing, match=r"RayDP runs on PySpark 3\.5, and this .* 4\.1\.4"):
+        prepare("raydp", "pyspark")
 
 
 # ---- a real standalone cluster -------------------------------------------------------------------

@@ -49,7 +49,7 @@ class FakeContext:
         self.cancelled.set()
 
 
-class FakeSession:
+class FakeSession(DriverSession):
     """A session, which is its own Spark."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from sunshower.spark_integration.sessions import spark_on_ray as on_ray
 from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from tests.spark.conftest import ON_RAY
-from tests.spark.java_processes import java_left, java_processes
+from tests.spark.processes import java_left, java_processes
 from tests.spark.sales import identity, run
 
 if TYPE_CHECKING:

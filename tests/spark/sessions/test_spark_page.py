@@ -35,7 +35,7 @@ PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [*map(dedent, BLOCK.findall(PAGE))]
 FIRST, ON_RAY, TABLES, READERS, STATE, DELTA, S3, ICEBERG, CATALOG = BLOCKS[:9]
-RECEIVER, DIRECT, KAFKA, SUBSCRIBED, CLUSTER = BLOCKS[9:]
+RECEIVER, DIRECT, KAFKA, SUBSCRIBED, CLUSTER, CONNECT = BLOCKS[9:]
 
 
 class Total(NamedTuple):
@@ -139,3 +139,5 @@ def test_the_programs_that_need_a_cluster_or_a_broker_can_be_declared(
     assert [*names["step"].step.tables] == ["pages"]
     exec(CLUSTER, names)
     assert names["step"].where.executors == 4
+    exec(CONNECT, names)
+    assert str(names["step"].where.url) == "sc://host:15002"

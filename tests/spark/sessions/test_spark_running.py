@@ -10,6 +10,7 @@ import pytest
 from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import SparkError
 from sunshower.spark_integration.job import Runner, spark_schema
+from sunshower.spark_integration.sessions.session_host import DriverSession
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from tests.spark.sessions.test_spark_host import FakeConf
 
@@ -21,7 +22,7 @@ class Sale(NamedTuple):
     page: str
 
 
-class FakeSession:
+class FakeSession(DriverSession):
     def __init__(self) -> None:
         self.spark, self.conf = self, FakeConf()
 
@@ -33,8 +34,7 @@ class FakeSession:
 
 
 def runner() -> Runner:
-    session: Any = FakeSession()
-    return Runner(session)
+    return Runner(FakeSession())
 
 
 def uncollected() -> Any:

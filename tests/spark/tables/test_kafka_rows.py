@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from sunshower.state import MemoryState
 from sunshower.trident import InMemory, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
+from tests.spark.conftest import jars
 from tests.spark.sales import run
 
 RANGES = RecordColumns.of(OffsetRange)
@@ -85,8 +85,8 @@ class BothWays:
 
 
 @pytest.fixture
-def topic(kafka: Kafka, place: Any) -> Iterator[str]:
-    if not place.jars:
+def topic(kafka: Kafka) -> str:
+    if not jars():
         pytest.skip("no jars of Spark for Kafka here")
     name = new_topic(kafka.bootstrap, 3)
     for partition in range(2):  # the third partition stays empty

@@ -23,7 +23,7 @@ from sunshower.trident import InSqlite, batches
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import fill, new_topic, read_all
 from tests.spark.conftest import LOCAL, jars, require_spark
-from tests.spark.java_processes import java_left, java_processes
+from tests.spark.processes import java_left, java_processes
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster

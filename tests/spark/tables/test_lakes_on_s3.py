@@ -25,7 +25,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.lake_table import LakeTable, delta, iceberg
 from tests.spark.conftest import ONE, catalog, require_spark
-from tests.spark.java_processes import java_processes
+from tests.spark.processes import java_processes
 from tests.spark.sales import SALES, Sale, identity, run
 from tests.spark.tables.s3 import S3, s3
 
