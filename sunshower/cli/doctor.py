@@ -231,7 +231,8 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     elif machine.java is not None:
         yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
     else:
-        remedy = install_command(spark_extra())
+        whole = _SET_JAVA.format("a whole Java 17 or 21")
+        remedy = install_command("spark") if spark_extra() == "spark" else whole
         yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
@@ -297,7 +298,7 @@ def machine_facts() -> Machine:
         shared_free=shared and shared.free,
         java=(java := _java()),
         java_version=_version_of(Path(java)) if isinstance(java, str) else "",
-        java_of_package=not os.environ.get("JAVA_HOME"),
+        java_of_package=spark_extra() == "spark" and not os.environ.get("JAVA_HOME"),
         spark=_installed("pyspark"),
     )
 

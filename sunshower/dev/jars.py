@@ -78,8 +78,8 @@ POSTGRES_FOR_JAVA = Release(  # for a catalog of Iceberg
     "postgresql-42.7.7", ("org.postgresql:postgresql:42.7.7",), without=("org.checkerframework:",)
 )
 SPARK_4_KAFKA = Release(
-    "spark-sql-kafka-4.1.4",
-    ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.4",),
+    "spark-sql-kafka-4.1.1",
+    ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",),
     without=SPARK_KAFKA.without,
 )
 RELEASES = (

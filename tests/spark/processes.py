@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -78,15 +78,18 @@ class Standalone:
             )
 
     def _await(self, main: str, line: re.Pattern[str]) -> re.Match[str]:
-        return awaited(self._log, line)
+        process = self.workers[-1] if self.workers else self._master
+        return awaited(self._log, line, process)
 
 
-def awaited(log: Path, line: re.Pattern[str]) -> re.Match[str]:
+def awaited(
+    log: Path, line: re.Pattern[str], process: subprocess.Popen[bytes] | None
+) -> re.Match[str]:
     """Wait until a process has logged such a line."""
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     while (match := line.search(text := log.read_text())) is None:
-        assert clock.now() < end_s, f"{log.name} is not ready:\n{text[-2000:]}"
+        assert process and process.poll() is None and clock.now() < end_s, f"{log.name} is not ready:\n{text[-2000:]}"
         clock.sleep(0.05)
     return match
 
@@ -152,7 +155,7 @@ class ConnectServer:
                     "PYSPARK_PYTHON": sys.executable,
                 },
             )
-        self.port = int(awaited(log, _LISTENS)[1])
+        self.port = int(awaited(log, _LISTENS, self.process)[1])
         return self
 
     def kill(self) -> None:
@@ -171,7 +174,8 @@ class ConnectServer:
                 assert self.process is not None
                 self.process.wait()
                 if not over.is_set():
-                    self.start()
+                    with suppress(AssertionError):  # killed again before it listens
+                        self.start()
 
         thread = threading.Thread(target=keep, name="keeps-connect", daemon=True)
         try:

