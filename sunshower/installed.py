@@ -122,8 +122,8 @@ def java_of_spark(error: type[SunshowerError]) -> Path:
     if java := shutil.which("java"):
         return Path(java).resolve().parents[1]
     raise error(
-        f"{needs}, and there is none on PATH: install one (Debian: openjdk-17-jre-headless), or set "
-        "JAVA_HOME to its folder"
+        f"{needs}, and there is none on PATH: install one (Debian: openjdk-17-jre-headless), or "
+        "set JAVA_HOME to its folder"
     )
 
 

@@ -123,7 +123,7 @@ def class_path(release: Release, look: Look) -> str:
 
 def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write Kafka: `LocalSpark(jars=spark_kafka())`. Downloads
-    missing ones, 6 MB in all. Raises Unobtainable."""
+    missing ones, 6 MB in all (11 MB for Spark 4). Raises Unobtainable."""
     return _paths(SPARK_4_KAFKA if spark_extra() == "spark4" else SPARK_KAFKA, look)
 
 

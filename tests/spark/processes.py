@@ -89,7 +89,9 @@ def awaited(
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     while (match := line.search(text := log.read_text())) is None:
-        assert process and process.poll() is None and clock.now() < end_s, f"{log.name} is not ready:\n{text[-2000:]}"
+        runs = process is not None and process.poll() is None
+        assert runs, f"{log.name} has ended:\n{text[-2000:]}"
+        assert clock.now() < end_s, f"{log.name} is not ready:\n{text[-2000:]}"
         clock.sleep(0.05)
     return match
 

@@ -33,11 +33,12 @@ Kill = Callable[[], bool]  # returns whether something was killed
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
     """The modules of the example, sent to the workers as `sunshower run` sends them."""
     require_spark()
     from sunshower.actors.shipping import ship
 
+    monkeypatch.chdir(tmp_path)  # the program makes its folder
     monkeypatch.syspath_prepend(ROOT / "examples/kafka_to_spark")
     modules = [import_module(name) for name in NAMES]
     ship(modules)
