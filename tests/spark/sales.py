@@ -8,7 +8,10 @@ import pyarrow as pa
 
 from sunshower import Bolt
 from sunshower.arrow.record_columns import RecordColumns
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.inline import InlineTopology
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.topologies.graph import Graph
 
 WITHIN_S = 240.0
 
@@ -41,6 +44,13 @@ class Collect(Bolt[Any, None]):
 
 def identity(df: Any, batch: BatchInfo) -> Any:
     return df
+
+
+def run_through_outages(graph: Graph) -> None:
+    """Run a program to its end in this process; it waits for a server that starts again."""
+    with InlineTopology(graph, quiet=True) as topology:
+        topology.work(WITHIN_S)
+        assert topology.snapshot().state is State.FINISHED
 
 
 def run(gateway: Gateway, step: SparkStep, *tables: pa.Table, id: str = "1", **info: Any) -> Any:

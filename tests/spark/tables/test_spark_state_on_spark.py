@@ -18,7 +18,6 @@ from pyarrow import parquet
 
 from sunshower import Topology
 from sunshower.errors import ResultMismatch
-from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
@@ -31,7 +30,7 @@ from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.tables import TableFolder, batches_in, spark_state
 from sunshower.trident import InMemory, batches
 from tests.spark.conftest import require_spark
-from tests.spark.sales import SALES, Sale, run
+from tests.spark.sales import SALES, Sale, run, run_through_outages
 from tests.spark.tables.test_heavy_transform import kill_worker, processes
 from tests.spark.test_spark_batches import KillsJavaOnce
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers
@@ -148,7 +147,7 @@ def test_running_sums_are_those_of_a_plain_program_when_java_and_batches_fail(
             raise ValueError(f"not yet {left.pop(0)}")
 
     numbers.apply(step).peek(fail_once)
-    run_inline(topology.graph())
+    run_through_outages(topology.graph())
     assert (tmp_path / "killed").exists()
     assert not left
     wanted: Counter[int] = Counter()
