@@ -71,9 +71,11 @@ _NO_MODULE = (
 )
 _TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
-# Errors of files, file systems and disks; not of Spark or of what it computes.
+# Errors of files, file systems and disks; not of Spark or of what it computes. At a server of Spark
+# Connect the class of an error is in brackets.
 _FILE_ERROR = re.compile(
-    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*?)" + _END,
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+)[:)] (.*?)"
+    + _END,
     re.DOTALL,
 )
 
@@ -94,7 +96,7 @@ def write_failure(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"{type(error).__name__}: {text}"
     causes = _FILE_ERROR.findall(text)
-    return str(causes[-1]).strip() if causes else ""
+    return ": ".join(causes[-1]).strip() if causes else ""
 
 
 def is_outage(error: BaseException) -> bool:

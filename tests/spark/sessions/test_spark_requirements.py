@@ -244,7 +244,7 @@ def test_a_message_of_several_lines_ends_with_its_remedy() -> None:
     assert "QueryExecutionErrors" not in error
 
 
-@pytest.mark.parametrize("place", ["job", "cause", "udf", "file"])
+@pytest.mark.parametrize("place", ["job", "cause", "udf", "file", "server"])
 def test_a_message_with_blank_lines_keeps_its_last_line(place: str) -> None:
     message = "The schema of the table differs.\n\nTable:\na int\n\nSet x.y to true."
     text = {
@@ -252,11 +252,12 @@ def test_a_message_with_blank_lines_keeps_its_last_line(place: str) -> None:
         "cause": JAVA.replace("no price", message),
         "udf": PYTHON.replace("division by zero", message),
         "file": JAVA.replace("java.lang.RuntimeException: no price", f"java.io.Odd: {message}"),
+        "server": f"(java.io.Odd) {message}",
     }[place]
     error = str(spark_error(raised(RuntimeError(text)), "totals", alive=True))
     assert "Set x.y to true." in error
     assert "scala" not in error
-    assert (write_failure(RuntimeError(text)) == f"Odd: {message}") is (place == "file")
+    assert (write_failure(RuntimeError(text)) == f"Odd: {message}") is (place in {"file", "server"})
 
 
 def test_the_error_of_a_udf_has_only_its_python_traceback() -> None:
