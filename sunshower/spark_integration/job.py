@@ -63,8 +63,12 @@ _CAUSE = re.compile(
     rf"{_END}",
     re.DOTALL,
 )
-# Spark's Kafka source reports this when offsets of its range have been removed.
+# Spark's Kafka source reports this when offsets of its range have been removed; with Spark 4,
+# Kafka's client does.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_OUT_OF_RANGE = re.compile(
+    r"FetchPosition\{offset=(\d+),[^\n]* is out of range for partition (\S+)"
+)
 _NO_MODULE = (
     " in Spark's Python worker. Install it on the machines of the executors, or send a module of "
     "yours with py_files=… of SparkCluster or SparkConnect"
@@ -117,9 +121,9 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
         why = without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
     text = error_text(error)
-    if match := _GONE.search(text):
+    if gone := _gone(text):
         return RangeGone(
-            f"{what} was to read what Kafka has removed: {match[0].rstrip('. ')}. Retention was "
+            f"{what} was to read what Kafka has removed: {gone}. Retention was "
             "faster than Spark, or the topic was created again: keep records until their batches "
             "are committed"
         )
@@ -136,6 +140,14 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
     raised = f"{type(error).__name__}: {without_java(text)}"
     trace = "".join([_TRACE, *traceback.format_list(frames)] if frames else []).rstrip()
     return TransformFailed(f"{what} failed: {raised}\n{trace}".rstrip())
+
+
+def _gone(text: str) -> str:
+    """What Kafka no longer has, if the text of an error says so; otherwise empty."""
+    if match := _GONE.search(text):
+        return match[0].rstrip(". ")
+    match = _OUT_OF_RANGE.search(text)
+    return f"Cannot fetch offset {match[1]} of {match[2]}" if match else ""
 
 
 def without_java(text: str) -> str:

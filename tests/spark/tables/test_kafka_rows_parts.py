@@ -62,15 +62,29 @@ def test_options_that_the_ranges_determine_cannot_be_set(name: str) -> None:
         KafkaRows("nowhere:1", {name: "x"})
 
 
-def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
-    message = (
-        "Job aborted: Lost task 0.0 (executor driver): java.lang.IllegalStateException: Cannot "
-        "fetch offset 3 (GroupId: g, TopicPartition: a-0). \nSome data may have been lost because "
-        "they are not available in Kafka any more\n\tat org.apache.spark.X.y(X.scala:1)"
-    )
+GONE_WITH_SPARK_3 = (
+    "Job aborted: Lost task 0.0 (executor driver): java.lang.IllegalStateException: Cannot "
+    "fetch offset 3 (GroupId: g, TopicPartition: a-0). \nSome data may have been lost because "
+    "they are not available in Kafka any more\n\tat org.apache.spark.X.y(X.scala:1)"
+)
+GONE_WITH_SPARK_4 = (
+    "Fetch position FetchPosition{offset=3, offsetEpoch=Optional.empty, "
+    "currentLeader=LeaderAndEpoch{leader=Optional[host:9092 (id: 1 rack: null)], epoch=0}} is out of "
+    "range for partition a-0\n\tat org.apache.kafka.X.y(X.java:1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "offset"),
+    [
+        (GONE_WITH_SPARK_3, "offset 3 (GroupId: g, TopicPartition: a-0)"),
+        (GONE_WITH_SPARK_4, "offset 3 of a-0"),
+    ],
+)
+def test_offsets_that_are_gone_have_an_error_of_their_own(message: str, offset: str) -> None:
     error = spark_error(RuntimeError(message), "totals", True)
     assert isinstance(error, RangeGone)
-    assert "Cannot fetch offset 3 (GroupId: g, TopicPartition: a-0). Retention" in str(error)
+    assert f"Cannot fetch {offset}. Retention" in str(error)
 
 
 def test_a_missing_jar_is_reported_before_spark_starts() -> None:
