@@ -69,8 +69,8 @@ GONE_WITH_SPARK_3 = (
 )
 GONE_WITH_SPARK_4 = (
     "Fetch position FetchPosition{offset=3, offsetEpoch=Optional.empty, "
-    "currentLeader=LeaderAndEpoch{leader=Optional[host:9092 (id: 1 rack: null)], epoch=0}} is out of "
-    "range for partition a-0\n\tat org.apache.kafka.X.y(X.java:1)"
+    "currentLeader=LeaderAndEpoch{leader=Optional[host:9092 (id: 1 rack: null)], epoch=0}} is out "
+    "of range for partition a-0\n\tat org.apache.kafka.X.y(X.java:1)"
 )
 
 
