@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sunshower import installed
-from sunshower.errors import ConfigError, SparkMissing, TransformFailed
+from sunshower.errors import ConfigError, SparkError, SparkMissing, TransformFailed
 from sunshower.spark_integration.sessions import environment, spark_connect
 from sunshower.spark_integration.sessions.environment import prepare, spark_java
 from sunshower.spark_integration.sessions.spark_cluster import (
@@ -25,9 +25,16 @@ from sunshower.spark_integration.sessions.spark_cluster import (
     modules_of,
 )
 from sunshower.spark_integration.sessions.spark_connect import SparkConnect, check_version
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from tests.spark.conftest import ON_CLUSTER, require_spark
-from tests.spark.processes import HERE, Standalone, java_left, java_processes, standalone
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkPlace, SparkStep
+from tests.spark.conftest import ON_CLUSTER, SPARK_4, require_spark
+from tests.spark.processes import (
+    HERE,
+    ConnectServer,
+    Standalone,
+    java_left,
+    java_processes,
+    standalone,
+)
 from tests.spark.sales import SALES, Sale, run
 
 IMAGE = {"spark.kubernetes.container.image": "registry/spark:3.5.7"}
@@ -213,31 +220,53 @@ def with_helper(sales: Any, batch: BatchInfo) -> Any:
     return sales.select(udf(named, "string")("page").alias("page"), "price")
 
 
+def written_helper(folder: Path) -> str:
+    """The path of a module that Python workers do not have."""
+    helper = folder / "helper_of_the_test.py"
+    helper.write_text("def named(page):\n    return page.upper()\n")
+    return str(helper)
+
+
+def outcome(place: SparkPlace) -> list[Sale]:
+    """The rows of a job that needs the module."""
+    gateway = place.open()
+    try:
+        return sorted(run(gateway, SparkStep(with_helper, Sale), SALES.table(SOME)))
+    finally:
+        gateway.close()
+
+
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(600)  # three sessions start
 def test_python_workers_have_the_files_and_the_python_that_are_given(
     cluster: Standalone, tmp_path: Path
 ) -> None:
-    helper = tmp_path / "helper_of_the_test.py"
-    helper.write_text("def named(page):\n    return page.upper()\n")
-    place, step = (
-        replace(ON_CLUSTER, master=cluster.master, settings=HERE),
-        SparkStep(with_helper, Sale),
-    )
-
-    def outcome(place: SparkCluster) -> Any:
-        gateway = place.open()
-        try:
-            return sorted(run(gateway, step, SALES.table(SOME)))
-        finally:
-            gateway.close()
-
+    helper = written_helper(tmp_path)
+    place = replace(ON_CLUSTER, master=cluster.master, settings=HERE)
     with pytest.raises(SparkMissing, match=r"there is no Python at /nowhere/python on a machine"):
         outcome(replace(place, python="/nowhere/python"))
     with pytest.raises(TransformFailed, match=r"No module named 'helper_of_the_test'.*py_files"):
         outcome(place)
-    assert outcome(replace(place, py_files=[str(helper)])) == [Sale("A", 1.0), Sale("B", 2.0)]
+    assert outcome(replace(place, py_files=[helper])) == [Sale("A", 1.0), Sale("B", 2.0)]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not SPARK_4, reason="the client of a server is PySpark 4")
+def test_a_server_gets_files_and_refuses_settings_that_are_not_those_of_a_session(
+    tmp_path: Path,
+) -> None:
+    helper = written_helper(tmp_path)
+    with ConnectServer(tmp_path / "server").kept() as server:
+        place = SparkConnect(server.url)
+        name = "spark.executor.memory"
+        with pytest.raises(SparkError, match=f"the setting {name} is not one of a session"):
+            outcome(replace(place, settings={name: "1g"}))
+        with pytest.raises(TransformFailed, match=r"No module named 'helper_of_.*py_files"):
+            outcome(place)
+        assert outcome(replace(place, py_files=[helper])) == [Sale("A", 1.0), Sale("B", 2.0)]
 
 
 @dataclass(frozen=True)
