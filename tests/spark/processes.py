@@ -18,7 +18,7 @@ import psutil
 from sunshower.clock import SystemClock
 from sunshower.spark_integration.sessions.environment import OPENS, spark_java
 
-WITHIN_S = 120.0
+WITHIN_S = 300.0
 # The address that a process logs when it listens, at a port that the kernel has chosen.
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER = re.compile(r"Successfully registered with master")
