@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from tests import again, other_versions
-from tests.other_versions import MORE_WITH_SPARK_4, Job, python_of, pythons, run, runs, spark_4
+from tests.other_versions import (
+    CHOSEN_OF_SPARK_4,
+    MORE_WITH_SPARK_4,
+    Job,
+    python_of,
+    pythons,
+    run,
+    runs,
+    spark_4,
+)
 
 HERE = (sys.version_info.major, sys.version_info.minor)
 
@@ -113,11 +122,11 @@ def test_the_status_is_that_of_the_worst_job(
 @pytest.mark.ray
 @pytest.mark.spark
 @pytest.mark.servers
-@pytest.mark.timeout(5_400)  # many sessions of Spark, and three pipelines with kills
+@pytest.mark.timeout(5_400)  # many sessions of Spark, and a pipeline with kills
 def test_steps_tables_states_ranges_and_the_pipeline_pass_with_spark_4() -> None:
     python = python_of(other_versions.LOWEST)
     assert python, "no Python 3.11 here, and uv cannot install it"
     other_versions.FOLDER.mkdir(parents=True, exist_ok=True)
-    chosen = ("-m", "spark")
-    job = spark_4(python, name="spark4-all", tests=MORE_WITH_SPARK_4, chosen=chosen, cached=True)
+    options: Any = {"tests": MORE_WITH_SPARK_4, "chosen": CHOSEN_OF_SPARK_4, "cached": True}
+    job = spark_4(python, name="spark4-all", **options)
     assert run(job)

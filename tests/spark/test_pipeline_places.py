@@ -1,4 +1,4 @@
-"""The pipeline of docs/PIPELINE.md in each place where Spark runs, while processes are killed."""
+"""The pipeline of docs/PIPELINE.md on other Sparks than ours, while processes are killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.runtime.plan import Layout
-from sunshower.spark_integration import LocalSpark, RayDPSpark, SparkCluster, SparkConnect
+from sunshower.spark_integration import SparkCluster, SparkConnect
 from tests.actors.programs.evidence import submitted, worker_of
-from tests.spark.conftest import PLACES, require_spark
+from tests.spark.conftest import SPARK_4, require_spark
 from tests.spark.processes import HERE, ConnectServer, Standalone, standalone
 from tests.structure.reading import ROOT
 
@@ -81,27 +81,21 @@ def spark_on(place: str, folder: Path) -> Iterator[tuple[Callable[..., Any], lis
     """Start what a place needs. Yields what makes it, and the kills of its processes."""
     small = {"memory": "512m", "driver_memory": "512m"}
     java = partial(kill_all, "deploy.SparkSubmit")  # of the driver
-    if place == "local":
-        yield partial(LocalSpark, cores=2), [java]
-    elif place == "cluster":
+    if place == "cluster":
         with standalone(folder) as cluster:
             of_cluster = partial(SparkCluster, cluster.master, executors=2, settings=HERE, **small)
             yield of_cluster, [partial(kill_worker, cluster), java]
-    elif place == "connect":
+    else:
         with ConnectServer(folder).kept() as server:
             kill = partial(kill_server, server)
             yield lambda **_: SparkConnect(server.url), [kill, kill]
-    else:
-        on_ray = partial(RayDPSpark, "pipeline", **small)
-        yield on_ray, [partial(kill_all, "ray::GatewayActor"), java]
-        on_ray().stop()
 
 
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.servers
 @pytest.mark.timeout(1_200)  # Spark starts three times, on a busy machine
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["connect" if SPARK_4 else "cluster"])
 def test_each_sale_is_in_the_table_once_when_processes_are_killed(
     place: str, ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path, example: list[Any]
 ) -> None:
