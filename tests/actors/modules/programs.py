@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -284,7 +285,14 @@ def forks() -> subprocess.Popen[bytes]:
 
 
 def call(program: str | Path, *given: str, data: bytes = b"", path: str = "", cwd: Path) -> bytes:
-    """Run a file or a text in a process of its own; `path`: a further folder of its sys.path."""
+    """Run a file or a text in a process of its own, or `data` itself (the file is `-`); `path`: a
+    further folder of its sys.path."""
+    if program == Path("-"):  # Python reads it: it has no file, and no text that its process knows
+        command, environment = (sys.executable, "-", *given), os.environ | {"PYTHONPATH": str(ROOT)}
+        options: dict[str, Any] = {"cwd": cwd, "env": environment, "capture_output": True}
+        done = subprocess.run(command, check=False, input=data, **options)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
     is_file, process = isinstance(program, Path), forks()
     assert process.stdin is not None
     assert process.stdout is not None
