@@ -59,7 +59,8 @@ WITH_PYTHON = (
 )
 # RayDP and Spark 3.5 run the same program in `make test`.
 WITH_SPARK_4 = ("spark/test_spark_batches.py",)
-_ONE_PROGRAM = "two_batches_at_a_time"
+# Three jobs share two processors.
+_ONE_PROGRAM = ("-k", "two_batches_at_a_time", "--timeout", "900")
 MORE_WITH_SPARK_4 = (
     *WITH_SPARK_4,
     *("spark/test_pipeline_places.py", "spark/test_spark_steps.py", "spark/test_spark_topology.py"),
@@ -93,7 +94,7 @@ class Job:
 
 def spark_4(python: Path, **more: Any) -> Job:
     """Tests with PySpark 4, instead of the 3.5 of this environment."""
-    options = {"name": "spark4", "tests": WITH_SPARK_4, "chosen": ("-k", _ONE_PROGRAM), **more}
+    options = {"name": "spark4", "tests": WITH_SPARK_4, "chosen": _ONE_PROGRAM, **more}
     pins, extras = "constraints-spark4.txt", "test,spark4"
     return Job(python=python, pins=pins, extras=extras, **options)
 
