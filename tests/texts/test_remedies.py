@@ -237,6 +237,7 @@ def test_a_command_that_does_not_exist_is_found(code: str, why: str) -> None:
 
 def test_each_option_exists() -> None:
     known = {name for one in COMMANDS.values() for p in one.params for name in p.opts}
+    known |= {"--conf", "--packages"}  # of Spark's server
     assert [one for one in named(r"(?<![\w-])(--[a-z][a-z-]+)") if one.code not in known] == []
 
 
