@@ -47,6 +47,8 @@ LEFT_OUT = {  # their strings are SVG, HTML and JavaScript
 # interfaces has must be corrected, or added here with what has it.
 ELSEWHERE: Mapping[str, str] = {
     "--add-opens": "an option of java",
+    "--conf": "an option of Spark's server",
+    "--packages": "an option of Spark's server",
     "--entity-type": "an option of kafka-configs.sh",
     "--head": "an option of `ray start`",
     "--system-config": "an option of `ray start`",
@@ -237,7 +239,6 @@ def test_a_command_that_does_not_exist_is_found(code: str, why: str) -> None:
 
 def test_each_option_exists() -> None:
     known = {name for one in COMMANDS.values() for p in one.params for name in p.opts}
-    known |= {"--conf", "--packages"}  # of Spark's server
     assert [one for one in named(r"(?<![\w-])(--[a-z][a-z-]+)") if one.code not in known] == []
 
 
