@@ -142,7 +142,8 @@ class Run(ABC):
 
     def code_parts(self, component: str) -> list[CodePart]:
         """Return the functions and classes of the program that a component runs, with their
-        source, as far as its worker can read it; the master has no code. None for another name."""
+        source, as far as its worker can read it (the master has no code). An empty list for a name
+        that no component has."""
         tasks = self.plan.tasks_of(component)
         return list(self._call_worker(tasks[0].worker, "code_parts", component)) if tasks else []
 

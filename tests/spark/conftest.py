@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from sunshower.spark_integration.sessions.spark_connect import SparkConnect
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import Gateway, SparkPlace
 from tests.spark.processes import HERE, ConnectServer, standalone
+from tests.structure.reading import ROOT
 
 ONE = {"spark.sql.shuffle.partitions": "1"}
 LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
@@ -33,6 +37,23 @@ def require_spark() -> None:
     """Skip the test if the extra `spark` is not installed; if CI is set, it fails instead."""
     if not importlib.util.find_spec("pyspark") and not os.environ.get("CI"):
         pytest.skip("no Spark here: make setup EXTRAS=spark")
+
+
+@contextmanager
+def shipped_example(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[list[Any]]:
+    """Modules of examples/kafka_to_spark, sent to the workers as `sunshower run` sends them."""
+    require_spark()
+    from sunshower.actors.shipping import ship
+
+    monkeypatch.syspath_prepend(ROOT / "examples/kafka_to_spark")
+    modules = [import_module(name) for name in names]
+    ship(modules)
+    try:
+        yield modules
+    finally:
+        ship(())
+        for name in names:
+            del sys.modules[name]
 
 
 def jars() -> tuple[str, ...]:

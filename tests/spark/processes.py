@@ -201,14 +201,14 @@ _MODE = "SPARKCONNECT_MODE_ENABLED"
 
 def java_processes() -> list[psutil.Process]:
     """The Java processes that run now."""
-    return [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
+    return [child for child in psutil.Process().children(recursive=True) if _is_java(child)]
 
 
 def java_left(before: Collection[psutil.Process] = (), grace_s: float = 120.0) -> list[str]:
     """The commands of the processes that are not in `before`, and still run after `grace_s`."""
     started = [process for process in java_processes() if process not in before]
     _, alive = psutil.wait_procs(started, timeout=grace_s)
-    return [" ".join(one.cmdline())[-120:] for one in alive]
+    return [" ".join(process.cmdline())[-120:] for process in alive]
 
 
 def _is_java(process: psutil.Process) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +17,12 @@ from sunshower.dev.kafka import Kafka
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration import SparkCluster, SparkConnect
 from tests.actors.programs.evidence import submitted, worker_of
-from tests.spark.conftest import SPARK_4, require_spark
+from tests.spark.conftest import SPARK_4, shipped_example
 from tests.spark.processes import HERE, ConnectServer, Standalone, standalone
-from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
-NAMES = ("pipeline", "sales")
 SALES, BATCH = 2_000, 200
 WITHIN_S = 1_000.0
 Kill = Callable[[], bool]  # returns whether something was killed
@@ -34,18 +30,9 @@ Kill = Callable[[], bool]  # returns whether something was killed
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
-    """The modules of the example, sent to the workers as `sunshower run` sends them."""
-    require_spark()
-    from sunshower.actors.shipping import ship
-
     monkeypatch.chdir(tmp_path)  # the program makes its folder
-    monkeypatch.syspath_prepend(ROOT / "examples/kafka_to_spark")
-    modules = [import_module(name) for name in NAMES]
-    ship(modules)
-    yield modules
-    ship(())
-    for name in NAMES:
-        del sys.modules[name]
+    with shipped_example(monkeypatch, "pipeline", "sales") as modules:
+        yield modules
 
 
 def kill_all(command: str) -> bool:

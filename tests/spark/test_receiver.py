@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +17,12 @@ from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.runtime.plan import Layout
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.actors.programs.evidence import submitted, worker_of
-from tests.spark.conftest import require_spark
+from tests.spark.conftest import shipped_example
 from tests.spark.processes import java_processes
-from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
-EXAMPLE = ROOT / "examples/kafka_to_spark"
-NAMES = ("group", "sales")
 EACH = 300
 WITHIN_S = 150.0
 
@@ -42,17 +37,8 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The modules of the example, sent to the workers as `sunshower run` sends them."""
-    require_spark()
-    from sunshower.actors.shipping import ship
-
-    monkeypatch.syspath_prepend(EXAMPLE)
-    modules = [import_module(name) for name in NAMES]
-    ship(modules)
-    yield modules
-    ship(())
-    for name in NAMES:
-        del sys.modules[name]
+    with shipped_example(monkeypatch, "group", "sales") as modules:
+        yield modules
 
 
 def kill_java_of_spark(others: set[psutil.Process]) -> bool:

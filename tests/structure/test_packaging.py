@@ -34,7 +34,7 @@ def requirements(*extras: str) -> list[Requirement]:
     """What builds and runs need, with these extras."""
     project = PROJECT["build-system"]["requires"], PROJECT["project"]["dependencies"]
     lines = [line for group in (*project, *map(EXTRAS.get, extras)) for line in group or ()]
-    return [one for one in map(Requirement, lines) if one.name != "sunshower"]
+    return [named for named in map(Requirement, lines) if named.name != "sunshower"]
 
 
 def test_constraints_are_one_name_and_one_version() -> None:
@@ -76,7 +76,7 @@ def test_the_extras_of_spark_exclude_each_other() -> None:
     for lines in (PINS, PINS_OF_SPARK_4):
         version = by_name(lines)["pyspark"]
         assert [specifier.contains(version) for specifier in pyspark].count(True) == 1
-    pairs = [{one["extra"] for one in pair} for pair in PROJECT["tool"]["uv"]["conflicts"]]
+    pairs = [{side["extra"] for side in pair} for pair in PROJECT["tool"]["uv"]["conflicts"]]
     assert pairs == [{extra, "spark4"} for extra in ("spark", "all", "dev")]
 
 

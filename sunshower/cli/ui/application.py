@@ -295,8 +295,8 @@ def page_modules() -> str:
                 parts.append(f"const {known[name]} = (() => {{\n{body}\n}})();")
         return known[name]
 
-    def imported(found: re.Match[str]) -> str:
-        whole, names, name = found.groups()
+    def imported(statement: re.Match[str]) -> str:
+        whole, names, name = statement.groups()
         return f"const {whole or names.replace(' as ', ': ')} = {variable_of(name)};"
 
     variable_of("app.js")

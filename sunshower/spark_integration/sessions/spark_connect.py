@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sunshower.arguments import COUNT, Instance, check_all
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
-from sunshower.installed import check_packages, install_command, release_of
+from sunshower.installed import check_packages, release_of
 from sunshower.secret import Secret, address, protected, reveal
 from sunshower.spark_integration.job import error_text, spark_schema
 from sunshower.spark_integration.sessions.environment import TIMES
@@ -186,7 +186,6 @@ def check_version(ours: tuple[int, ...], server: str, url: str) -> None:
     if theirs[:1] != ours[:1] or theirs < ours[:2]:
         raise SparkMissing(
             f"the client is PySpark {'.'.join(map(str, ours))}, and the server at {url} is Spark "
-            f"{server}: it must have the client's major version, and may not be older. Install "
-            f"the server's version here: python -m pip install 'pyspark=={server}' (the rest is "
-            f"of the extra spark4: {install_command('spark4')})"
+            f"{server}: use a server of {ours[0]}.{ours[1]} or a later {ours[0]}.x; or, for a "
+            f"cluster of Spark {server}, SparkCluster(…), with PySpark {server} here"
         )

@@ -90,7 +90,7 @@ class KafkaRows:
         try:
             frames = [self._read(session, options) for options in reads(table.to_pylist())]
             for frame in frames[:1]:
-                frame.columns  # noqa: B018  # Connect looks for the source not before
+                frame.columns  # noqa: B018  # Connect looks for the source only here
         except AnalysisException as error:
             if not re.search("find (the )?data source: `?kafka", str(error)):
                 raise

@@ -186,9 +186,8 @@ def test_what_is_refused_is_shown_until_the_next_change() -> None:
             unchanged = run.snapshot().unchanged
             assert unchanged is not None
             assert (unchanged.command, unchanged.why) == ("upgrade", str(refused.value))
-            assert [one.text for one in run.log_lines() if one.event == "upgrade refused"][-1:] == [
-                unchanged.why
-            ]
+            refusals = [line.text for line in run.log_lines() if line.event == "upgrade refused"]
+            assert refusals[-1:] == [unchanged.why]
             run.rebalance(workers=workers)
             assert run.snapshot().unchanged is None
 

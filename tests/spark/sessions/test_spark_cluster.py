@@ -114,10 +114,8 @@ def test_another_python_of_the_workers_is_named() -> None:
     pytest.importorskip("pyspark")
     from pyspark.errors import PySparkRuntimeError
 
-    error = PySparkRuntimeError(
-        error_class="PYTHON_VERSION_MISMATCH",
-        message_parameters={"worker_version": str((3, 8)), "driver_version": "3.11"},
-    )
+    versions = {"worker_version": str((3, 8)), "driver_version": "3.11"}
+    error = PySparkRuntimeError(None, "PYTHON_VERSION_MISMATCH", versions)  # Spark 4: other names
     text = str(misfit(f"Job aborted: {error}", "3.5.7", _GIVE_PYTHON))
     this = "{}.{}".format(*sys.version_info)
     assert f"a Python worker is Python 3.8, and the driver {this}" in text

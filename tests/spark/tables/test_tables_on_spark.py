@@ -147,10 +147,10 @@ def test_readers_see_only_committed_batches_in_a_table_and_in_a_stream(
     assert sorted(found["page"].to_pylist()) == ["a", "b", "c"]
     kept = batches_in(folder)
     assert [(one.txid, one.attempt, one.rows) for one in kept] == [(1, 1, 2), (2, 0, 1)]
-    assert all(one.seconds for one in kept)
+    assert all(report.seconds for report in kept)
     if isinstance(place, SparkConnect):
         return  # a client does not see jobs
-    assert all(one.jobs and one.application for one in kept)
+    assert all(report.jobs and report.application for report in kept)
     assert not set(kept[0].jobs) & set(kept[1].jobs)
 
 
