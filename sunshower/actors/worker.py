@@ -641,7 +641,8 @@ class WorkerActor(WorkerProcessBase):
                 self._greet()
             wait_s = self._core.step()
             stepped_s = now = time.monotonic()
-            if wait_s != 0 or now - sent_s >= slice_s or self._core.has_slack:
+            is_slice_over = wait_s != 0 or now - sent_s >= slice_s
+            if is_slice_over or self._core.has_slack or self._core.has_opened:
                 sent_s = now
                 if self._entries is not None:
                     self._entries.check()
@@ -658,9 +659,9 @@ class WorkerActor(WorkerProcessBase):
         finished = self._core.finished
         turned = finished is not self._sent_finished
         due_s = self._stats_due_s - (STATS_S - _TURN_S if turned else 0.0)
-        if now < due_s:
+        if now < due_s and not self._core.has_opened:
             return _sooner(wait_s, due_s - now)
-        if self.send_stats(now, _STATS_DELAY_S):
+        if self.send_stats(now, 0.0 if self._core.has_opened else _STATS_DELAY_S):
             return _sooner(wait_s, _STATS_DELAY_S)
         self._sent_finished = finished
         return wait_s

@@ -525,8 +525,10 @@ class Worker:
         if self._packed is not None:
             return None
         now = self._clock.now()
-        if self._opening.waiting:
+        if self._opening.waiting or self._opening.has_opened:
             self._opening.look(now)
+            if self._opening.has_opened:
+                return 0
         for spout in self._spouts:
             if spout.next_look_s <= now:
                 self._call(spout.task, "looking", partial(spout.look, now))
@@ -553,6 +555,12 @@ class Worker:
         """Whether a source had less, in the last step, than it may emit: what there is to send had
         better leave at once."""
         return self._scheduler.has_slack
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether the last step opened tasks: this had better be reported before their first call,
+        which may not return."""
+        return self._opening.has_opened
 
     def _refill(self, now: float, refill: TableRefill) -> float:
         """Go on to fill a table again, once its task is open. Returns when to call it again."""

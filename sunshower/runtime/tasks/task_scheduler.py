@@ -117,6 +117,7 @@ class TaskOpening:
         transfer: Mapping[int, TaskTransfer],
     ) -> None:
         self.waiting = list(tasks)
+        self.has_opened = False  # whether a task was opened in the last look
         self.active = True  # whether spouts are activated once they are open
         self._tickers = list[Ticker]()  # of open tasks that have a tick
         self.tickers: Sequence[Ticker] = self._tickers  # those whose ticks are called
@@ -141,6 +142,7 @@ class TaskOpening:
 
     def look(self, now: float) -> None:
         """Open the tasks that are due."""
+        self.has_opened = False
         for task in self.waiting:
             if task.supervision.retry_s <= now:
                 try:
@@ -163,6 +165,7 @@ class TaskOpening:
         begin = partial(task.unpack, transfer) if transfer else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
+        self.has_opened = True
         task.supervision.tried()
         if isinstance(task, BoltTask):
             task.supervision.end_wait()
