@@ -8,6 +8,11 @@ const ask = ({ name, component }, window) => Promise.all([
   name && component ? api.component(name, component).catch((error) => ({ error })) : null,
 ]);
 
+const isParsed = new Promise((done) => {
+  if (document.readyState === "complete") done();
+  else addEventListener("DOMContentLoaded", done); // then the library of the charts has run
+});
+
 let first = null; // {hash, answers}, until the first `load`
 const opened = route();
 if (!opened.runs && !document.hidden) {
@@ -20,5 +25,7 @@ if (!opened.runs && !document.hidden) {
 export function load(where, window) {
   const early = first;
   first = null;
-  return early?.hash === location.hash && !window ? early.answers : ask(where, window);
+  const isEarly = early?.hash === location.hash && !window;
+  const answers = isEarly ? early.answers : ask(where, window);
+  return Promise.all([answers, isParsed]).then(([facts]) => facts);
 }
