@@ -33,7 +33,8 @@ class Core:
     def finished(self) -> bool:
         return self.idle
 
-    def step(self) -> None: ...
+    def step(self) -> float | None:
+        return None
 
     def look_at_links(self) -> None: ...
 
@@ -50,10 +51,11 @@ class Core:
 class HangingCore(Core):
     """Opens its tasks in the first step, and never returns from the second one."""
 
-    def step(self) -> None:
+    def step(self) -> float | None:
         if self.has_opened:
             raise KeyboardInterrupt
         self.has_opened = True
+        return 0.0
 
 
 class Looping(WorkerActor):
