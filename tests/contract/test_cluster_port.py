@@ -120,19 +120,19 @@ def test_history_has_events_of_every_kind_sorted_by_time(ended: Run) -> None:
 
 
 def test_whole_trees_are_traced_and_found_by_their_root(ended: Run) -> None:
-    found = ended.traces()
-    assert found.silent == ()
-    assert {tree.number for tree in found.trees} == set(range(TOTAL))
-    for tree in found.trees:
+    traces = ended.traces()
+    assert traces.silent == ()
+    assert {tree.number for tree in traces.trees} == set(range(TOTAL))
+    for tree in traces.trees:
         assert (tree.outcome, tree.attempt, tree.spout) == ("complete", 1, "numbers[0]")
         assert [hop.target for hop in tree.hops] == ["relay[0]", "sink[0]"]
         assert [hop.parent for hop in tree.hops] == [None, tree.hops[0].edge]
         assert {hop.record for hop in tree.hops} == {f"Item(number={tree.number})"}
         times = [time for hop in tree.hops for time in (hop.sent_s, hop.delivered_s, hop.acked_s)]
         assert all(tree.emitted_s <= time <= tree.ended_s for time in times), "one clock for all"
-    (one,) = ended.traces(found.trees[0].root).trees
-    assert (one.root, one.number) == (found.trees[0].root, found.trees[0].number)
-    assert [hop.edge for hop in one.hops] == [hop.edge for hop in found.trees[0].hops]
+    (selected,) = ended.traces(traces.trees[0].root).trees
+    assert (selected.root, selected.number) == (traces.trees[0].root, traces.trees[0].number)
+    assert [hop.edge for hop in selected.hops] == [hop.edge for hop in traces.trees[0].hops]
 
 
 @on_ray_only_if_long
@@ -184,9 +184,9 @@ def test_a_killed_master_is_replaced_by_one_with_its_state(submit: Submit, paced
     run.kill_worker(worker_of(run, "relay"))
     until(run, lambda snapshot: snapshot.restarts == 1)
     assert run.kill_master() > 0
-    found = until(run, lambda snapshot: len(snapshot.workers) == len(run.plan.workers))
-    assert found.restarts == 1
-    assert acked(found) > 5
+    latest = until(run, lambda snapshot: len(snapshot.workers) == len(run.plan.workers))
+    assert latest.restarts == 1
+    assert acked(latest) > 5
     wait_and_check_all_written(run, paced)
 
 
@@ -257,8 +257,8 @@ def test_an_unknown_node_cannot_be_killed(submit: Submit) -> None:
 def test_injected_errors_are_raised_until_they_end(submit: Submit, paced: Paced) -> None:
     run = submit(chain(paced, attempts_max=1_000))
     run.disturb(InjectedFaults(raises=(Raise(component="relay"),)))
-    found = until(run, lambda snapshot: snapshot.component("numbers").failed > 5)
-    assert set(found.component("numbers").causes) == {"exception"}
+    latest = until(run, lambda snapshot: snapshot.component("numbers").failed > 5)
+    assert set(latest.component("numbers").causes) == {"exception"}
     (relay,) = run.plan.tasks_of("relay")
     until(run, lambda _: arrived(run) == sent(run, relay.id))  # before the first error
     before = len(written(run))

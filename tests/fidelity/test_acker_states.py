@@ -160,11 +160,11 @@ def test_slot_is_kept_until_it_is_used_again(acker: Acker) -> None:
     """
     acker.ack(A)
     newer = ROOT + (1 << 24)
-    one = np.array([newer], np.uint64)
+    newer_roots = np.array([newer], np.uint64)
     ledger = acker.task.ledger
-    ledger.start(one, np.array([B], np.uint64))
+    ledger.start(newer_roots, np.array([B], np.uint64))
     assert acker.start(A) == "nothing", "its slot has a newer generation"
-    assert ledger.ack(one, np.array([B], np.uint64)).complete.tolist() == [newer]
+    assert ledger.ack(newer_roots, np.array([B], np.uint64)).complete.tolist() == [newer]
 
 
 def test_complete_latency_begins_at_the_emit() -> None:

@@ -40,7 +40,7 @@ def rows() -> list[Row]:
     page = text(PAGE).partition(BROKEN)[0]
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [Row(*found) for found in cells if found[0] not in {"Storm's behaviour", KAFKAS}]
+    return [Row(*row) for row in cells if row[0] not in {"Storm's behaviour", KAFKAS}]
 
 
 def rules_in(path: Path) -> dict[str, ast.FunctionDef]:

@@ -49,16 +49,16 @@ def main(folder: Path) -> None:
             mortal = topology(folder, message_timeout_s=600)
             run = cluster.submit(mortal.graph(), Layout.ISOLATE)
             places = run.nodes()
-            there = places.get(second.node_id, [])
-            assert 0 < len(there) < len(run.plan.workers), f"workers are on one node: {places}"
+            lost = places.get(second.node_id, [])
+            assert 0 < len(lost) < len(run.plan.workers), f"workers are on one node: {places}"
             kill_in_the_middle(run, folder, lambda: nodes.remove_node(second, False))
             check_nothing_is_lost(run, folder)
-            assert run.snapshot().restarts == len(there)
+            assert run.snapshot().restarts == len(lost)
             causes = Counter(cause for cause, *_ in read(folder, "failed"))
             spouts = {task.worker for task in run.plan.tasks_of("numbers")}
             # Trees of a spout that survives fail because of the workers that died. If all spouts
             # died, trees of the new ones may still fail on a worker whose death is not known yet.
-            must_fail = bool(spouts - {*there}) and bool({*there} - spouts)
+            must_fail = bool(spouts - {*lost}) and bool({*lost} - spouts)
             assert causes.keys() <= {Cause.ACTOR_DIED}, (causes, places)
             assert causes or not must_fail, (causes, places)
             run.stop()

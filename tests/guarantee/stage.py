@@ -174,8 +174,8 @@ class Stage:
         self.net.run()
         missing = set(range(self.total)) - set(self.journal.acked_s)
         assert not missing, f"never acked: {sorted(missing)}"
-        kept = {*self.journal.stored, *(letter.message_id for letter in self.journal.letters)}
-        assert not set(range(self.total)) - kept, "acked, but neither stored nor a dead letter"
+        safe = {*self.journal.stored, *(letter.message_id for letter in self.journal.letters)}
+        assert not set(range(self.total)) - safe, "acked, but neither stored nor a dead letter"
         return self.journal
 
     def worker_of(self, component: str) -> int:

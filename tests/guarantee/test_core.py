@@ -228,16 +228,16 @@ def test_code_that_does_not_return(seed: int) -> None:
 
 @SEEDS
 def test_frozen_worker(seed: int) -> None:
-    found = after_freezing(seed)
-    assert found.restarts == 1
-    assert found.component("numbers").causes.keys() <= {"actor died"}
+    snapshot = after_freezing(seed)
+    assert snapshot.restarts == 1
+    assert snapshot.component("numbers").causes.keys() <= {"actor died"}
 
 
 @SEEDS
 def test_workers_cut_off_from_each_other(seed: int) -> None:
-    found = after_cutting(seed)
-    assert found.restarts == 0
-    assert found.component("numbers").causes.keys() <= {"actor died"}
+    snapshot = after_cutting(seed)
+    assert snapshot.restarts == 0
+    assert snapshot.component("numbers").causes.keys() <= {"actor died"}
 
 
 class PrepareRaises(Bolt[Number, None]):

@@ -48,9 +48,9 @@ def test_worker_that_is_stopped_is_replaced(ray_cluster: RayCluster) -> None:
         run.pause_worker(frozen.worker)
         run.activate()
         assert run.wait(RECOVERY_S)
-        found = run.snapshot()
-        assert found.restarts == 1
-        assert "timeout" not in found.component("numbers").causes
+        snapshot = run.snapshot()
+        assert snapshot.restarts == 1
+        assert "timeout" not in snapshot.component("numbers").causes
     finally:
         run.stop()
 
@@ -62,9 +62,9 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
     try:
         run.activate()
         assert run.wait(RECOVERY_S)
-        found = run.snapshot()
-        assert found.restarts == 1
-        assert found.component("numbers").causes["blocked"] >= 1
+        snapshot = run.snapshot()
+        assert snapshot.restarts == 1
+        assert snapshot.component("numbers").causes["blocked"] >= 1
     finally:
         run.stop()
 

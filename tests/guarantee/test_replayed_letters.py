@@ -101,7 +101,7 @@ def test_each_letter_is_settled_while_workers_die_and_tasks_move(seed: int) -> N
         assert acked == [["acked"]] * COUNT
         assert dead == ["dead letter"]
         assert {*range(5), *range(10, 22)} <= {*seen}, "at least once"
-        assert {one.message_id for one in letters} == {-1}
+        assert {dead_letter.message_id for dead_letter in letters} == {-1}
         run.wait(40)
         (dead,) = {
             entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.DEAD
@@ -184,10 +184,10 @@ def test_a_letter_is_late_for_windows_that_have_ended_and_delays_no_others(
     retry = Retry(attempts=2, dead_letters=True)
     stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
     stream.stream("dead_letters").shuffle().bolt("kept", KeepsLetters([]))
-    found = stream.group_by("user").window(tumbling(seconds=10, field="at"), count())
+    windows = stream.group_by("user").window(tumbling(seconds=10, field="at"), count())
     rows, late = list[Any](), list[Any]()
-    found.shuffle().bolt("rows", Rows(rows))
-    found.late.shuffle().bolt("late", Rows(late))
+    windows.shuffle().bolt("rows", Rows(rows))
+    windows.late.shuffle().bolt("late", Rows(late))
     early = letter(0)._replace(spout="clicks", record={"user": "a", "at": 2.0})
     with SimCluster(5, latency_s=0.001, check=True) as cluster:
         run = cluster.submit(topology.graph())

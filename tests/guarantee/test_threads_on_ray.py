@@ -57,9 +57,9 @@ class Pool(Bolt[Number, Part]):
             self.settle(tuple, out)
 
     def work(self) -> None:
-        while (one := self.inputs.get()) is not None:
+        while (pair := self.inputs.get()) is not None:
             try:
-                self.settle(*one)
+                self.settle(*pair)
             except ProtocolError as error:
                 self.errors.append(error)
 
@@ -96,8 +96,8 @@ class Slow(Pool):
             threading.Timer(0.05, self.begin).start()
 
     def begin(self) -> None:
-        for one in self.at_tick:
-            self.inputs.put(one)
+        for pair in self.at_tick:
+            self.inputs.put(pair)
 
     def settle(self, tuple: Tuple[Number], out: Collector[Part]) -> None:
         self.failed.add(tuple.record.value)
@@ -147,8 +147,8 @@ def test_every_call_of_eight_threads_takes_effect_once_in_spite_of_rebalances(
     gate = tmp_path / "gate"
     topology = Topology("threads", message_timeout_s=120, spout_pending=500)
     numbers = topology.spout("numbers", Held(count, gate), retry=Retry(attempts=20))
-    made = numbers.shuffle().bolt("pool", pool, parallelism=2, tick_s=0.05)
-    made.fields("value").bolt("parts", Parts, parallelism=2)
+    pooled = numbers.shuffle().bolt("pool", pool, parallelism=2, tick_s=0.05)
+    pooled.fields("value").bolt("parts", Parts, parallelism=2)
     run = ray_cluster.submit(topology.graph())
     try:
         for workers in (3, 2):
@@ -160,7 +160,7 @@ def test_every_call_of_eight_threads_takes_effect_once_in_spite_of_rebalances(
         parts: Counter[Part] = sum(run.results("parts"), Counter())
         assert set(parts.values()) == {1}, "no emit is carried out twice"
         expected = {(value, part) for value in range(count) for part in range(value % 4)}
-        assert {(one.value, one.part) for one in parts} == expected
+        assert {(part.value, part.part) for part in parts} == expected
         assert run.results("pool") == [[], []]
         counts = run.snapshot().component("numbers")
         assert counts.dead == 0

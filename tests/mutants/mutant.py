@@ -39,17 +39,17 @@ class Defect:
             owners = [owner]
         else:  # in all modules that import it
             owner, before = module, getattr(module, name)
-            ours = [one for key, one in sys.modules.items() if key.startswith("sunshower")]
-            owners = [one for one in ours if vars(one).get(name) is before]
+            ours = [loaded for key, loaded in sys.modules.items() if key.startswith("sunshower")]
+            owners = [loaded for loaded in ours if vars(loaded).get(name) is before]
         before = vars(owner)[name]
         after = self._compiled(rewrite(function, self.edits, vars(module)), owner, module)
-        for one in owners:
-            setattr(one, name, after)
+        for target in owners:
+            setattr(target, name, after)
         try:
             yield
         finally:
-            for one in owners:
-                setattr(one, name, before)
+            for target in owners:
+                setattr(target, name, before)
 
     def names(self) -> dict[str, Any]:
         """The names of the function's module, which match only themselves."""
@@ -58,7 +58,7 @@ class Defect:
     def definition(self) -> tuple[Path, ast.FunctionDef]:
         """The file and the syntax tree of the function. Raises LookupError if it is gone."""
         class_name, _, name = self.where.rpartition(".")
-        found = [
+        definitions = [
             (path, function)
             for path in PACKAGE_FILES
             if f"def {name}(" in text(path)
@@ -69,9 +69,11 @@ class Defect:
             and function.name == name
             and bool(class_name) is isinstance(owner, ast.ClassDef)
         ]
-        if len(found) != 1:
-            raise LookupError(f"there are {len(found)} functions {self.where}: correct the mutant")
-        return found[0]
+        if len(definitions) != 1:
+            raise LookupError(
+                f"there are {len(definitions)} functions {self.where}: correct the mutant"
+            )
+        return definitions[0]
 
     def _compiled(self, function: ast.FunctionDef, owner: Any, module: Any) -> Any:
         tree = ast.parse(_MAKE.format(function.name))

@@ -42,7 +42,7 @@ def rewrite(
         bound.pop(_BODY, None)
     for pattern, replacement in edits:
         (node, field, index), binding = _place_of(matcher, pattern, function, bound)
-        new = [_filled(one, binding) for one in _parsed(replacement)]
+        new = [_filled(part, binding) for part in _parsed(replacement)]
         value: Any = getattr(node, field)
         if index is not None and isinstance(value[index], ast.stmt):
             value[index : index + 1] = new
@@ -65,7 +65,7 @@ def _place_of(
     matcher: _Matcher, pattern: str, function: ast.FunctionDef, bound: Bindings
 ) -> tuple[Place, Bindings]:
     (wanted,) = _parsed(pattern)
-    found: list[tuple[Place, Bindings]] = []
+    hits: list[tuple[Place, Bindings]] = []
     for place, node in _places(function):
         goals: list[ast.AST] = [wanted]
         if isinstance(wanted, ast.Expr) and not isinstance(node, ast.stmt):
@@ -73,13 +73,13 @@ def _place_of(
         for goal in goals:
             binding = dict(bound)
             if matcher.fits(goal, node, binding):
-                found.append((place, binding))
-    found = [f for f in found if not isinstance(f[0][0], ast.Expr)] or found  # the whole statement
-    same = [f for f in found if all(name == to for name, to in f[1].items() if name != _BODY)]
-    found = same or found
-    if len(found) != 1:
-        raise LookupError(f"{function.name} has {len(found)} places like {pattern!r}")
-    return found[0]
+                hits.append((place, binding))
+    hits = [f for f in hits if not isinstance(f[0][0], ast.Expr)] or hits  # the whole statement
+    same = [f for f in hits if all(name == to for name, to in f[1].items() if name != _BODY)]
+    hits = same or hits
+    if len(hits) != 1:
+        raise LookupError(f"{function.name} has {len(hits)} places like {pattern!r}")
+    return hits[0]
 
 
 def _places(function: ast.FunctionDef) -> Iterator[tuple[Place, ast.AST]]:
@@ -88,45 +88,45 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[Place, ast.AST]]:
             if isinstance(value, ast.AST):
                 yield (node, field, None), value
             elif isinstance(value, list):
-                for index, one in enumerate(value):
-                    if isinstance(one, ast.AST):
-                        yield (node, field, index), one
+                for index, child in enumerate(value):
+                    if isinstance(child, ast.AST):
+                        yield (node, field, index), child
 
 
 class _Matcher:
     def __init__(self, variables: Container[str], fixed: Container[str]) -> None:
         self._variables, self._fixed = variables, fixed
 
-    def fits(self, wanted: Any, there: Any, bound: Bindings) -> bool:
-        """Whether the code `there` matches the pattern `wanted`; adds to `bound`."""
-        if _is_any(wanted) and isinstance(there, ast.expr):
-            return bool(bound.setdefault(_BODY, there) is there)
-        if type(wanted) is not type(there):
+    def fits(self, wanted: Any, code: Any, bound: Bindings) -> bool:
+        """Whether `code` matches the pattern `wanted`; adds to `bound`."""
+        if _is_any(wanted) and isinstance(code, ast.expr):
+            return bool(bound.setdefault(_BODY, code) is code)
+        if type(wanted) is not type(code):
             return False
         match wanted:
             case list():
                 if wanted and (_is_any(wanted[-1]) or _is_body(wanted[-1])):
-                    wanted, bound[_BODY] = wanted[:-1], there[len(wanted) - 1 :]
-                    there = there[: len(wanted)]
-                return len(wanted) == len(there) and all(
-                    self.fits(one, other, bound) for one, other in zip(wanted, there, strict=True)
+                    wanted, bound[_BODY] = wanted[:-1], code[len(wanted) - 1 :]
+                    code = code[: len(wanted)]
+                return len(wanted) == len(code) and all(
+                    self.fits(part, other, bound) for part, other in zip(wanted, code, strict=True)
                 )
-            case ast.Name() if there.id in self._variables and wanted.id not in self._fixed:
-                return bool(bound.setdefault(wanted.id, there.id) == there.id)
+            case ast.Name() if code.id in self._variables and wanted.id not in self._fixed:
+                return bool(bound.setdefault(wanted.id, code.id) == code.id)
             case ast.Call(func=ast.Attribute(attr=called)) if (
-                not isinstance(there.func, ast.Attribute) or there.func.attr != called
+                not isinstance(code.func, ast.Attribute) or code.func.attr != called
             ):
                 return False
-            case ast.Attribute() if wanted.attr[0] == there.attr[0] == "_":
-                same = bound.setdefault(wanted.attr, there.attr) == there.attr
-                return same and self.fits(wanted.value, there.value, bound)
+            case ast.Attribute() if wanted.attr[0] == code.attr[0] == "_":
+                same = bound.setdefault(wanted.attr, code.attr) == code.attr
+                return same and self.fits(wanted.value, code.value, bound)
             case ast.AST():
                 return all(
-                    self.fits(value, getattr(there, field, None), bound)
+                    self.fits(value, getattr(code, field, None), bound)
                     for field, value in ast.iter_fields(wanted)
                     if field not in ("ctx", "type_comment")
                 )
-        return bool(wanted == there)
+        return bool(wanted == code)
 
 
 def _is_any(node: Any) -> bool:

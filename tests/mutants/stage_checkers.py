@@ -67,8 +67,8 @@ class FailuresAreReported:
         soon = {root for root, at_s in pairs if at_s < begun_s.get(root, at_s) + self.soon_s}
         late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
         late &= np.isin(failed.roots, np.array(sorted(soon), np.uint64))
-        said = [f"{late.sum()} trees were failed by a bolt, and timed out"] if late.any() else []
-        return CheckResult("no tree that a bolt failed has timed out", said)
+        reasons = [f"{late.sum()} trees were failed by a bolt, and timed out"] if late.any() else []
+        return CheckResult("no tree that a bolt failed has timed out", reasons)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RestartsContinue:
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
-        said = []
+        reasons = []
         for spout in facts.spouts:
             mine, done = emitted.tasks == spout, completed.tasks == spout
             lives, numbers = incarnations_of(emitted.roots[mine]), emitted.values[mine]
@@ -90,8 +90,8 @@ class RestartsContinue:
                 settled = set(completed.values[done & (completed.at_s < known_s)].tolist())
                 first = next(n for n in count() if n not in settled)
                 if (lowest := int(numbers[lives == later].min())) < first:
-                    said.append(f"{lowest} is emitted again, and all below {first} was settled")
-        return CheckResult("each restarted spout continues at its position", said[:1])
+                    reasons.append(f"{lowest} is emitted again, and all below {first} was settled")
+        return CheckResult("each restarted spout continues at its position", reasons[:1])
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class NoNewMessages:
         emitted = history.rows(What.EMITTED)
         _, first = np.unique(emitted.messages, return_index=True)
         late = (emitted.at_s[first] > self.from_s).sum() if facts.drained else 0
-        said = [f"{late} new messages were emitted after the drain"] if late else []
-        return CheckResult("no new messages after a drain", said)
+        reasons = [f"{late} new messages were emitted after the drain"] if late else []
+        return CheckResult("no new messages after a drain", reasons)
 
 
 @dataclass(frozen=True)
@@ -129,5 +129,5 @@ class ReplaysFollowFailures:
             if before is not None and not order.get(before, at + 1) < at:
                 wrong.append(message)
             last[message, life] = root
-        said = [f"{len(wrong)} messages were emitted again, and had not failed"] if wrong else []
-        return CheckResult("each replay followed a failure", said, (), trees(history, wrong))
+        reasons = [f"{len(wrong)} messages were emitted again, and had not failed"] if wrong else []
+        return CheckResult("each replay followed a failure", reasons, (), trees(history, wrong))

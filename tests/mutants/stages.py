@@ -137,12 +137,12 @@ class Join(Bolt[Item, Item]):
             return
         out.emit(Item(number, 0), self._held)
         out.emit(Item(number, 1), [tuple, tuple])
-        for one in self._held:
-            if one is not tuple:
-                out.emit(Item(one.record.number, 0), one)
-                out.emit(Item(one.record.number, 1), [one, tuple])
-        for one in self._held:
-            out.ack(one)
+        for held in self._held:
+            if held is not tuple:
+                out.emit(Item(held.record.number, 0), held)
+                out.emit(Item(held.record.number, 1), [held, tuple])
+        for held in self._held:
+            out.ack(held)
         self._held = []
 
 
@@ -159,8 +159,8 @@ class Hold(Bolt[Item, Item]):
         out.emit(Item(tuple.record.number, 0), tuple)
         self._held.append(tuple)
         if self._dice.random() < 0.7:
-            for one in self._held:
-                out.ack(one)
+            for held in self._held:
+                out.ack(held)
             self._held = []
 
 
@@ -294,10 +294,10 @@ def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
         return {("sink", number, 0), ("sink", number, 1)}
     if stage in ("bad_routes", "bad_flushes"):
         return {("sink", number, 0)}
-    found = {("sink", number, part) for part in range(parts_of(number))}
+    records = {("sink", number, part) for part in range(parts_of(number))}
     if STAGES[stage] in (lines, isolated, masters):
-        found.add(("audit", number, -1))
-    return found
+        records.add(("audit", number, -1))
+    return records
 
 
 def _many_attempts(initial_s: float) -> Retry:

@@ -83,23 +83,26 @@ def stress(stage: str, seed: int) -> Result:
             raise  # such a mutant is an error of the test, not a defect that the stage shows
         except Exception as error:
             return Result((CRASH,), (f"{type(error).__name__}: {error}",))
-    broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
-    wrong, reasons = [one.checker for one in broken], [one.reasons[0] for one in broken]
+    broken = [finding for finding in outcome.findings if finding.verdict is Verdict.BROKEN]
+    wrong, reasons = (
+        [finding.checker for finding in broken],
+        [finding.reasons[0] for finding in broken],
+    )
     if outcome.error is not None and not broken:
         wrong, reasons = ["the end"], [outcome.error]
-    holds = any(one.verdict is Verdict.HOLDS for one in outcome.findings)
+    holds = any(finding.verdict is Verdict.HOLDS for finding in outcome.findings)
     return Result(tuple(wrong), tuple(reasons), holds, outcome, history)
 
 
 def _checkers(stage: str, total: int) -> list[Checker]:
-    found: list[Checker] = [
+    checkers: list[Checker] = [
         *(AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending()),
         *(Liveness(_LIVELY_S), ReplaysFollowFailures(), ExpectedRecords(stage, total)),
     ]
     if stage == "masters":
-        found += [RestartsContinue(), NoNewMessages(DRAINED_S + QUIET_S / 2)]
+        checkers += [RestartsContinue(), NoNewMessages(DRAINED_S + QUIET_S / 2)]
     manual = stage in ("manual", "bad_routes", "bad_flushes")
-    return [*found, FailuresAreReported() if manual else NoneTimedOut()]
+    return [*checkers, FailuresAreReported() if manual else NoneTimedOut()]
 
 
 @contextmanager
@@ -107,8 +110,8 @@ def tables_near_wrap(before: int) -> Iterator[None]:
     """All spout tables begin `before` generations before the largest one, so they wrap soon."""
     original_init = Pending.__init__
 
-    def init_near_wrap(self: Pending, *given: Any, **named: Any) -> None:
-        original_init(self, *given, **named)
+    def init_near_wrap(self: Pending, *args: Any, **named: Any) -> None:
+        original_init(self, *args, **named)
         self._generation[:] = GENERATION_MASK - before
 
     Pending.__init__ = init_near_wrap  # type: ignore[method-assign]

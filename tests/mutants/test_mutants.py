@@ -36,9 +36,9 @@ def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_found(mutant: Mutant) -> None:
-    found = first_broken(mutant)
-    assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
-    stage, seed, result = found
+    failure = first_broken(mutant)
+    assert failure is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
+    stage, seed, result = failure
     control = stress(stage, seed)
     assert not control.wrong, f"{stage}, seed {seed}, fails without the mutant: {control.reasons}"
     print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.reasons[0]}")  # noqa: T201

@@ -47,9 +47,9 @@ def test_a_renamed_variable_does_not_break_a_mutant(mutant: Mutant) -> None:
 
 CODE = """
 def f(self, batch, count):
-    for one in batch:
-        if one and count:
-            self._seen.add(one, count)
+    for row in batch:
+        if row and count:
+            self._seen.add(row, count)
     return len(batch)
 """
 
@@ -57,7 +57,7 @@ def f(self, batch, count):
 @pytest.mark.parametrize(
     ("pattern", "replacement", "line", "after"),
     [
-        ("x and y", "x", 2, "if one:"),
+        ("x and y", "x", 2, "if row:"),
         ("if x and y:", "if False:", 2, "if False:"),
         (
             "self._known.add(...)",
@@ -66,7 +66,7 @@ def f(self, batch, count):
             "self._seen.clear()",
         ),
         ("return len(batch)", "return 1 + len(batch)", 4, "return 1 + len(batch)"),
-        ("self._x.add(a, ...)", "self._x.add(a, a, ...)", 3, "self._seen.add(one, one, count)"),
+        ("self._x.add(a, ...)", "self._x.add(a, a, ...)", 3, "self._seen.add(row, row, count)"),
         ("len(...)", "len(list(...))", 4, "return len(list(batch))"),
         ("for x in batch:", "y = 1\nfor x in batch:", 1, "y = 1"),
     ],

@@ -94,11 +94,11 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
 
 def digest(run: SimRun) -> str:
     """A hash of the whole history of a run."""
-    found = sha256()
+    history_hash = sha256()
     for e in run.history():
         arrays = (e.roots.tobytes(), e.values.tobytes(), e.attempts.tobytes())
-        found.update(repr((e.at_s, e.what, e.task, arrays, e.detail)).encode())
-    return found.hexdigest()
+        history_hash.update(repr((e.at_s, e.what, e.task, arrays, e.detail)).encode())
+    return history_hash.hexdigest()
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def causes(run: SimRun) -> set[str]:
 
 def process(run: SimRun, component: str) -> SimWorker:
     (task,) = run.plan.tasks_of(component)
-    found = run._env.network.there[task.worker]
-    assert isinstance(found, SimWorker)
-    return found
+    worker = run._env.network.there[task.worker]
+    assert isinstance(worker, SimWorker)
+    return worker
 
 
 @SEEDS
@@ -137,8 +137,8 @@ def test_a_successor_on_another_node_finds_the_flight_recorder(seed: int) -> Non
     all_done(run, work)
     where = {node: workers for node, workers in run.nodes().items() if workers}
     assert sorted(worker for workers in where.values() for worker in workers) == run.plan.workers
-    found = run._master.core.crash_reports[process(run, "work").address]
-    assert found.task == run.plan.tasks_of("work")[0].id
+    report = run._master.core.crash_reports[process(run, "work").address]
+    assert report.task == run.plan.tasks_of("work")[0].id
 
 
 @SEEDS

@@ -57,11 +57,11 @@ def slow_chain(cost_s: float, **settings: Any) -> Topology:
 def assert_at_full_speed(run: SimRun, cost_s: float, queued: int) -> None:
     """Check that the chain ran at 0.9 of the speed of its slow bolt or faster, and that no tree
     was pending for more than 3 s, or than the slow bolt takes for `queued` + 5 records."""
-    found = run.snapshot()
-    numbers = found.component("numbers")
+    snapshot = run.snapshot()
+    numbers = snapshot.component("numbers")
     assert (numbers.failed, numbers.causes) == (0, {})
     assert numbers.acked >= 0.9 * run.now() / cost_s
-    longest_s = found.latencies("numbers").percentile(100)
+    longest_s = snapshot.latencies("numbers").percentile(100)
     assert longest_s is not None
     assert longest_s < max(3.0, (queued + 5) * cost_s)
 
@@ -145,8 +145,8 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
             written = len(letters.written)
             # Two failures make a dead letter; the latest failures may wait for their replay.
             assert written >= before.failed // 2 - 5 * parallelism
-        found = run.snapshot()
-        numbers = found.component("numbers")
+        snapshot = run.snapshot()
+        numbers = snapshot.component("numbers")
         assert set(numbers.causes) == {"exception"}, "nothing timed out"
         assert numbers.dead == pytest.approx(numbers.acked / 50, rel=0.05, abs=3)
         processed = numbers.acked - numbers.dead + numbers.failed
@@ -190,13 +190,13 @@ class Sink(Bolt[Number, None]):
 def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
     """Wait for the end, and check that each number is a row and no attempt was charged."""
     assert run.wait(database.away_s + 60.0)
-    found = run.snapshot()
-    numbers = found.component("numbers")
+    snapshot = run.snapshot()
+    numbers = snapshot.component("numbers")
     assert sorted(set(database.rows)) == list(range(total))
     assert (numbers.acked, numbers.dead) == (total, 0)
     assert set(numbers.causes) <= {"unavailable"}
-    assert not found.waiting()
-    return found
+    assert not snapshot.waiting()
+    return snapshot
 
 
 @pytest.mark.parametrize(

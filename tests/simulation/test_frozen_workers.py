@@ -61,9 +61,9 @@ def test_a_worker_that_stays_frozen_is_replaced(total: int, component: str) -> N
         begun_s = run.now()
         run.activate()
         assert run.wait(3_600.0)
-        found = run.snapshot()
-        numbers = found.component("numbers")
-        assert (found.state, found.restarts) == (State.FINISHED, 1)
+        snapshot = run.snapshot()
+        numbers = snapshot.component("numbers")
+        assert (snapshot.state, snapshot.restarts) == (State.FINISHED, 1)
         assert "timeout" not in numbers.causes
         assert total == MANY or run.now() - begun_s < REPLACED_S
 
@@ -131,8 +131,8 @@ LONG = {
 @seeds(4)
 @pytest.mark.parametrize("fault", LONG)
 def test_a_fault_of_two_minutes_loses_nothing_and_charges_no_timeout(fault: str, seed: int) -> None:
-    found = outcome(seed, LONG[fault]())
-    assert found.verdict is Verdict.HOLDS, (found.error, found.findings)
+    result = outcome(seed, LONG[fault]())
+    assert result.verdict is Verdict.HOLDS, (result.error, result.findings)
 
 
 @pytest.mark.parametrize("component", ["keep", "__acker"])
@@ -147,9 +147,9 @@ def test_workers_that_are_cut_from_each_other_only_are_not_replaced(component: s
         assert any(worker.links for worker in run.snapshot().workers.values()), "status shows it"
         run.disturb(InjectedFaults())
         assert run.wait(RESUMED_S)
-        found = run.snapshot()
-        assert found.restarts == 0
-        assert "timeout" not in found.component("numbers").causes
+        snapshot = run.snapshot()
+        assert snapshot.restarts == 0
+        assert "timeout" not in snapshot.component("numbers").causes
 
 
 def test_a_worker_without_its_master_pauses_and_continues() -> None:

@@ -164,18 +164,22 @@ def test_impossible_conditions_are_refused(wrong: dict[str, float], message: str
 
 def test_each_seed_draws_its_own_conditions() -> None:
     drawn = [SimCluster(seed)._conditions for seed in range(30)]
-    assert len({one.latency_s for one in drawn}) == 30
-    assert max(one.latency_s for one in drawn) > 20 * min(one.latency_s for one in drawn)
+    assert len({conditions.latency_s for conditions in drawn}) == 30
+    assert max(conditions.latency_s for conditions in drawn) > 20 * min(
+        conditions.latency_s for conditions in drawn
+    )
     assert SimCluster(3)._conditions == SimCluster(3)._conditions
 
 
 def test_nodes_and_drift_are_drawn_if_they_are_not_given() -> None:
     drawn = [SimCluster(seed, nodes=None, drift=None)._conditions for seed in range(30)]
-    assert {one.nodes for one in drawn} == {1, 2, 3}
-    assert max(one.drift for one in drawn) > 20 * min(one.drift for one in drawn)
-    for seed, one in enumerate(drawn):
-        given = SimCluster(seed, nodes=one.nodes, drift=one.drift)._conditions
-        assert given == one, "the other conditions are drawn as before"
+    assert {conditions.nodes for conditions in drawn} == {1, 2, 3}
+    assert max(conditions.drift for conditions in drawn) > 20 * min(
+        conditions.drift for conditions in drawn
+    )
+    for seed, expected in enumerate(drawn):
+        repeated = SimCluster(seed, nodes=expected.nodes, drift=expected.drift)._conditions
+        assert repeated == expected, "the other conditions are drawn as before"
 
 
 @seeds(20)

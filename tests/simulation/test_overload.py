@@ -28,7 +28,7 @@ def test_the_same_seed_is_the_same_topology_and_all_kinds_are_drawn() -> None:
     bolts = [node for shape in shapes for node in shape.nodes if node.inputs]
     assert {bolt.kind for bolt in bolts} == {"process", "execute", "batch", "function"}
     assert {bolt.parallelism for bolt in bolts} == {1, 2, 3}
-    assert {one.grouping for bolt in bolts for one in bolt.inputs} == {"shuffle", "fields", "all"}
+    assert {edge.grouping for bolt in bolts for edge in bolt.inputs} == {"shuffle", "fields", "all"}
     services_s = [bolt.service_s for bolt in bolts if bolt.service_s]
     assert min(services_s) < 100 * SERVICE_S[0]
     assert max(services_s) > 0.5 * SERVICE_S[1]

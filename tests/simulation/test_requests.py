@@ -92,13 +92,13 @@ def results_of(run: SimRun, callers: list[SimCaller]) -> list[Any]:
     """The sorted answer or the error of each caller."""
     while not all(caller.has_ended for caller in callers):
         run.wait(0.1)
-    found: list[Any] = []
+    results: list[Any] = []
     for caller in callers:
         try:
-            found.append(sorted(caller.result))
+            results.append(sorted(caller.result))
         except (RequestFailed, RequestTimeout, RequestRefused) as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
 @pytest.mark.parametrize("layout", list(Layout))
@@ -144,7 +144,9 @@ def test_requests_are_answered_while_tasks_move(seed: int) -> None:
             callers += [run.send("asks", number, timeout_s=60.0) for number in range(20)]
             run.wait(draw.uniform(0, 0.05))
             run.rebalance(workers=draw.randrange(1, 6), wait_s=draw.choice([0.0, 5.0]))
-            workers_near = {run.plan.tasks_of(one)[0].worker for one in ("asks", "asks-answers")}
+            workers_near = {
+                run.plan.tasks_of(component)[0].worker for component in ("asks", "asks-answers")
+            }
             assert len(workers_near) == 1
         assert results_of(run, callers) == [answer_to(number) for number in range(20)] * 4
 
@@ -181,8 +183,8 @@ def test_retry_sets_the_attempts_and_the_answer_has_rows_of_one_attempt_only(
     asks = topology.requests("asks", Ask, retry=Retry(attempts=attempts))
     asks.flat_map(split).shuffle().bolt("flaky", Flaky).answer()
     run = cluster.submit(topology.graph())
-    found = results_of(run, [run.send("asks", 1)])
-    assert found == [answer_to(1)] if attempts == 3 else isinstance(found[0], RequestFailed)
+    results = results_of(run, [run.send("asks", 1)])
+    assert results == [answer_to(1)] if attempts == 3 else isinstance(results[0], RequestFailed)
 
 
 class UnavailableAtFirst(Bolt[Ask, Ask]):
@@ -225,11 +227,11 @@ def test_a_request_that_kills_its_process_fails_and_the_others_do_not() -> None:
     with SimCluster(1, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         callers = [run.send("asks", number, timeout_s=60.0) for number in range(20)]
-        found = results_of(run, callers)
-    error = found.pop(13)
+        results = results_of(run, callers)
+    error = results.pop(13)
     assert isinstance(error, RequestFailed)
     assert "actor died in kills" in str(error)
-    assert found == [[Ask(number)] for number in range(20) if number != 13]
+    assert results == [[Ask(number)] for number in range(20) if number != 13]
 
 
 class WritesTogether(Bolt[Ask, Ask]):
@@ -264,11 +266,11 @@ def test_requests_that_wait_together_are_one_batch_and_none_fails_with_another(
         callers = [run.send("asks", number) for number in range(20)]
         run.wait(0.5)
         run.activate()
-        found = results_of(run, callers)
-    error = found.pop(13)
+        results = results_of(run, callers)
+    error = results.pop(13)
     assert isinstance(error, RequestFailed)
     assert "exception in writes" in str(error)
-    assert found == [[Ask(number)] for number in range(20) if number != 13]
+    assert results == [[Ask(number)] for number in range(20) if number != 13]
     assert max(map(len, WritesTogether.batches)) > 5
     assert [13] in WritesTogether.batches
 
@@ -292,8 +294,8 @@ def test_beyond_pending_max_requests_are_refused(cluster: SimCluster) -> None:
     topology = Topology("never")
     topology.requests("asks", Ask, pending_max=3).shuffle().bolt("never", EmitsOnly).answer()
     run = cluster.submit(topology.graph())
-    found = results_of(run, [run.send("asks", number, timeout_s=2.0) for number in range(5)])
-    assert sorted(type(one).__name__ for one in found) == [
+    results = results_of(run, [run.send("asks", number, timeout_s=2.0) for number in range(5)])
+    assert sorted(type(result).__name__ for result in results) == [
         *["RequestRefused"] * 2,
         *["RequestTimeout"] * 3,
     ]
@@ -317,8 +319,8 @@ def test_a_drain_finishes_emitted_requests_and_refuses_the_others(cluster: SimCl
     run.drain()
     run.wait(0.1)  # until the workers drain
     late = run.send("asks", 9, timeout_s=5.0)
-    for number, one in enumerate(results_of(run, callers)):
-        assert isinstance(one, RequestRefused) or one == answer_to(number)
+    for number, result in enumerate(results_of(run, callers)):
+        assert isinstance(result, RequestRefused) or result == answer_to(number)
     assert isinstance(results_of(run, [late])[0], RequestRefused)
     assert run.wait(30)
 

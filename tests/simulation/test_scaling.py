@@ -106,11 +106,11 @@ class Writer(Slow):
         self.unwritten.clear()
 
 
-def slow(source: Source, least: int = 1, most: int = 8, **settings: Any) -> Topology:
-    topology = Topology("load", workers=between(least, 8), **settings)
+def slow(source: Source, tasks_min: int = 1, tasks_max: int = 8, **settings: Any) -> Topology:
+    topology = Topology("load", workers=between(tasks_min, 8), **settings)
     events = topology.spout("events", Reader(source))
     grouped = events.shuffle() if source.keys > 1 else events.fields("key")
-    grouped.bolt("slow", Slow(source), parallelism=between(least, most))
+    grouped.bolt("slow", Slow(source), parallelism=between(tasks_min, tasks_max))
     return topology
 
 
@@ -170,7 +170,7 @@ def test_a_bolt_that_its_writes_limit_gets_more_tasks() -> None:
 def test_a_key_with_all_the_load_changes_nothing() -> None:
     source = Source(1.2, keys=1)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
-        run = cluster.submit(slow(source, least=2).graph())
+        run = cluster.submit(slow(source, tasks_min=2).graph())
         run.wait(300.0)
         assert not changes(run)
         assert "a few keys have most of the load" in run.snapshot().scaling[0].why
@@ -193,7 +193,7 @@ def test_nothing_changes_during_an_outage_and_soon_after_it() -> None:
 def test_a_hand_stops_the_scaling_of_what_it_sets_until_it_is_automatic_again() -> None:
     source = Source(1.6, step_s=1_000.0)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
-        run = cluster.submit(slow(source, most=6).graph())
+        run = cluster.submit(slow(source, tasks_max=6).graph())
         with pytest.raises(LifecycleError, match=r"7 tasks of 'slow': declared is between\(1, 6\)"):
             run.rebalance(tasks={"slow": 7})
         run.rebalance(workers=2, tasks={"slow": 1}, wait_s=1.0)
@@ -213,7 +213,7 @@ def test_new_code_and_a_savepoint_continue_with_the_present_numbers() -> None:
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
         run = cluster.submit(slow(source).graph())
         run.rebalance(workers=3, tasks={"slow": 5}, wait_s=1.0)
-        run.upgrade(slow(source, most=4).graph(), wait_s=1.0)
+        run.upgrade(slow(source, tasks_max=4).graph(), wait_s=1.0)
         assert (len(run.plan.tasks_of("slow")), len(run.plan.workers)) == (4, 3)
         savepoint = run.keep(wait_s=1.0)
         run.kill()
@@ -260,7 +260,7 @@ def test_a_layout_is_that_of_the_submission_or_a_hand_within_the_bounds_too() ->
 
 def test_a_hand_whose_change_is_cancelled_stops_no_scaling() -> None:
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
-        run = cluster.submit(slow(Source(0.6), most=6).graph())
+        run = cluster.submit(slow(Source(0.6), tasks_max=6).graph())
         run.rebalance(tasks={"slow": 2}, wait_s=60.0, waits=False)
         stored = run._master.core.stored
         assert stored.held == ["slow"]
@@ -271,7 +271,7 @@ def test_a_hand_whose_change_is_cancelled_stops_no_scaling() -> None:
 def test_new_code_with_fixed_numbers_forgets_what_a_hand_has_set() -> None:
     source = Source(1.6, step_s=1_000.0)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
-        run = cluster.submit(slow(source, most=6).graph())
+        run = cluster.submit(slow(source, tasks_max=6).graph())
         run.rebalance(tasks={"slow": 2}, wait_s=1.0)
         for parallelism in (1, between(1, 6)):
             run.upgrade(program(source, between(1, 8), parallelism).graph(), wait_s=1.0)

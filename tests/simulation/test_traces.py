@@ -41,9 +41,9 @@ def check_whole(tree: TupleTrace) -> None:
             assert edges[hop.parent].target == hop.source
 
 
-def check(found: Traces) -> None:
-    assert found.trees
-    for tree in found.trees:
+def check(traces: Traces) -> None:
+    assert traces.trees
+    for tree in traces.trees:
         if tree.outcome == "complete":
             check_whole(tree)
 
@@ -60,9 +60,9 @@ def test_all_edges_of_combined_rows_and_of_joined_batches_are_recorded(seed: int
     with SimCluster(seed, check=True) as cluster:
         run = cluster.submit(combining().graph(), Layout.ISOLATE)
         assert run.wait(60.0)
-        found = run.traces()
-        assert Counter(tree.outcome for tree in found.trees) == {"complete": 200}
-        check(found)
+        traces = run.traces()
+        assert Counter(tree.outcome for tree in traces.trees) == {"complete": 200}
+        check(traces)
 
 
 def chain(sinks: int = 1) -> Topology:
@@ -89,15 +89,15 @@ def test_after_a_worker_is_killed_the_traces_of_the_others_remain(seed: int) -> 
         assert not run.wait(1.0)
         run.kill_worker(worker_of(run, "relay"))
         assert run.wait(60.0)
-        found = run.traces()
-        assert found.silent == ()
-        complete = [tree for tree in found.trees if tree.outcome == "complete"]
+        traces = run.traces()
+        assert traces.silent == ()
+        complete = [tree for tree in traces.trees if tree.outcome == "complete"]
         assert {tree.number for tree in complete} == set(range(60)), "the spout's worker ran on"
-        replays = [tree for tree in found.trees if (tree.attempt or 0) > 1]
-        assert len(replays) == len(found.failed)
+        replays = [tree for tree in traces.trees if (tree.attempt or 0) > 1]
+        assert len(replays) == len(traces.failed)
         for tree in replays:
             check_whole(tree)
-        for tree in found.failed:
+        for tree in traces.failed:
             assert tree.cause == "actor died"
             assert {hop.target for hop in tree.hops} <= {"relay[0]", "sink[0]"}
 
@@ -109,12 +109,12 @@ def test_trees_of_a_dead_spout_are_read_from_the_other_workers() -> None:
         before = run.traces()
         run.kill_worker(worker_of(run, "numbers"))
         assert run.wait(60.0)
-        found = {tree.root: tree for tree in run.traces().trees}
+        trees_by_root = {tree.root: tree for tree in run.traces().trees}
         for old in before.trees:
-            tree = found[old.root]
+            tree = trees_by_root[old.root]
             assert (tree.outcome, tree.spout, tree.emitted_s) == ("unknown", "numbers[0]", None)
             assert {hop.target for hop in tree.hops} == {"relay[0]", "sink[0]"}
-        assert len(found) > len(before.trees)
+        assert len(trees_by_root) > len(before.trees)
 
 
 def test_a_paused_worker_is_named_and_the_others_answer() -> None:
@@ -124,9 +124,9 @@ def test_a_paused_worker_is_named_and_the_others_answer() -> None:
         sink = worker_of(run, "sink")
         run.pause_worker(sink)
         assert not run.wait(0.2)
-        found = run.traces()
-        assert found.silent == (sink,)
-        newest = found.trees[0]
+        traces = run.traces()
+        assert traces.silent == (sink,)
+        newest = traces.trees[0]
         assert newest.outcome == "open"
         assert all(hop.target != "sink[0]" or hop.delivered_s is None for hop in newest.hops)
         run.resume_worker(sink)
@@ -145,9 +145,9 @@ def test_trees_stay_recorded_through_a_rebalance() -> None:
         assert before
         run.rebalance(workers=3)
         assert run.wait(60.0)
-        found = run.traces()
-        assert before <= {tree.root for tree in found.trees}
-        check(found)
+        traces = run.traces()
+        assert before <= {tree.root for tree in traces.trees}
+        check(traces)
 
 
 def test_one_tree_is_asked_for_by_its_root() -> None:
@@ -187,10 +187,10 @@ def test_workers_trace_the_same_trees_for_any_share() -> None:
         )
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         assert run.wait(120.0)
-        found = run.traces()
-        attempts = Counter(tree.attempt for tree in found.trees)
+        traces = run.traces()
+        attempts = Counter(tree.attempt for tree in traces.trees)
         assert attempts[2] == 200
         assert 2 <= attempts[1] <= 20, "about 1 % of the 600 first attempts"
-        check(found)
-        for tree in found.trees:
+        check(traces)
+        for tree in traces.trees:
             assert len(tree.hops) == 2 or tree.outcome == "failed"

@@ -29,7 +29,7 @@ def test_events_happen_in_the_order_of_their_times() -> None:
 def test_the_seed_draws_the_order_of_events_at_the_same_moment() -> None:
     orders = {tuple(order(seed)) for seed in range(20)}
     assert len(orders) > 15
-    assert {tuple(sorted(one)) for one in orders} == {tuple("abcdefgh")}
+    assert {tuple(sorted(events)) for events in orders} == {tuple("abcdefgh")}
     assert order(7) == order(7)
 
 

@@ -76,7 +76,7 @@ def java_of(folder: Path) -> psutil.Process:
     """The Java process of the executor whose task runs."""
     (running,) = folder.glob("runs-*")
     above = psutil.Process(int(running.name.removeprefix("runs-"))).parents()
-    return next(one for one in above if one.name() == "java")
+    return next(process for process in above if process.name() == "java")
 
 
 def submit(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
@@ -115,11 +115,11 @@ def main(folder: Path) -> None:
             submit(gateway, folder, 3).result()
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
             submit(gateway, folder, 3).result()
-        found = pyarrow.dataset.dataset(folder / "table", partitioning="hive").to_table()
-        assert {*found["txid"].to_pylist()} == {1, 2}
+        written = pyarrow.dataset.dataset(folder / "table", partitioning="hive").to_table()
+        assert {*written["txid"].to_pylist()} == {1, 2}
         for txid in (1, 2):
-            batch = found.filter(pyarrow.compute.field("txid") == txid)
-            assert sorted(batch["number"].to_pylist()) == [one.number for one in ALL]
+            batch = written.filter(pyarrow.compute.field("txid") == txid)
+            assert sorted(batch["number"].to_pylist()) == [record.number for record in ALL]
         place.stop()
     finally:
         ray.shutdown()

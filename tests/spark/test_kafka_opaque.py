@@ -53,8 +53,8 @@ class FailsOnce:
         rows = [row.number for row in numbers.collect()]
         if rows and not self.seen.exists():
             self.seen.write_text(" ".join(map(str, rows)))
-            kept = TopicPartition(self.topic, 0, max(rows) - 20)
-            admin(self.servers).delete_records([kept])[kept].result(60)
+            position = TopicPartition(self.topic, 0, max(rows) - 20)
+            admin(self.servers).delete_records([position])[position].result(60)
             raise ValueError("not this time")
         return numbers
 
@@ -77,9 +77,9 @@ def test_a_repeated_batch_has_other_rows_and_each_row_is_in_the_table_once(
     read = batches(topology, "in", spout, store=InSqlite(tmp_path / "store.db"))
     read.apply(step.write(table(tmp_path / "table")))
     run_inline(topology.graph())
-    assert [int(one) for one in seen.read_text().split()] == [*range(200)]
-    found = pyarrow.dataset.dataset(tmp_path / "table", partitioning="hive").to_table()
-    assert sorted(found["number"].to_pylist()) == [*range(179, 600)]
+    assert [int(text) for text in seen.read_text().split()] == [*range(200)]
+    stored = pyarrow.dataset.dataset(tmp_path / "table", partitioning="hive").to_table()
+    assert sorted(stored["number"].to_pylist()) == [*range(179, 600)]
 
 
 # ---- behind windows ------------------------------------------------------------------------------

@@ -53,15 +53,15 @@ def shell(ray_cluster: RayCluster, releases: None, tmp_path: Path) -> Iterator[S
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ports = Ports()
     port = ports.claim()  # until the end: the broker is down for a while
-    found = Shell(
+    page_shell = Shell(
         tmp_path,
         KAFKA=f"127.0.0.1:{port}",
         RAY_ADDRESS=ray.get_runtime_context().gcs_address,
         XDG_STATE_HOME=str(tmp_path / "state"),
         PORT=str(port),
     )
-    yield found
-    found("sunshower dev down")
+    yield page_shell
+    page_shell("sunshower dev down")
     for topology in ray_cluster.runs():
         ray_cluster.find(topology).stop()
     ports.release()

@@ -61,7 +61,7 @@ def test_no_sale_is_missing_when_members_and_spark_are_killed(
     topic, folder = f"sales-{uuid.uuid4().hex[:8]}", tmp_path / "group"
     others = {*java_processes()}
     sales.fill(EACH, kafka.bootstrap, topic)
-    made = group.receiver(
+    receiver = group.receiver(
         kafka.bootstrap, zookeeper.connect, topic, folder, rows=100, session_timeout_s=6.0
     )
 
@@ -71,7 +71,7 @@ def test_no_sale_is_missing_when_members_and_spark_are_killed(
 
     with (
         closing(ZooKeeperTree(zookeeper.connect)) as tree,
-        submitted(ray_cluster, made, layout=Layout.PACK) as run,
+        submitted(ray_cluster, receiver, layout=Layout.PACK) as run,
     ):
 
         def has_all() -> bool:

@@ -69,8 +69,8 @@ def declared(topology: Topology, **options: Any) -> BatchStream[Sale]:
 def program(step: Spark, **options: Any) -> tuple[Graph, MemoryState]:
     """A program with the step, and its state."""
     topology, state = Topology("sales", message_timeout_s=300), MemoryState()
-    made = declared(topology, **options).apply(step).named("spark")
-    made.group_by("page").aggregate(sum_("cents"), state=state)
+    spark_rows = declared(topology, **options).apply(step).named("spark")
+    spark_rows.group_by("page").aggregate(sum_("cents"), state=state)
     return topology.graph(), state
 
 

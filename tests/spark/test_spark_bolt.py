@@ -130,15 +130,15 @@ def test_inputs_are_acked_when_spark_has_finished_and_not_before() -> None:
         ("emit", (Total("b", 2.0), [A, B, C])),
     ]
     figures = driven.bolt.figures()
-    assert [figures[one] for one in ("waiting", "at spark", "batches", "rows")] == [0, 0, 1, 3]
+    assert [figures[name] for name in ("waiting", "at spark", "batches", "rows")] == [0, 0, 1, 3]
     assert (figures["spark batches"], figures["spark rows in"]) == (1, 3)
     assert [report.rows_in for report in driven.bolt.result()] == [3]
 
 
 def open_batches(driven: Driven) -> dict[str, float]:
     """The figures of the open batches, without their ids."""
-    found = driven.bolt.figures().items()
-    return {n.rpartition("/")[2]: value for n, value in found if n.startswith("spark batch ")}
+    figures = driven.bolt.figures().items()
+    return {n.rpartition("/")[2]: value for n, value in figures if n.startswith("spark batch ")}
 
 
 def test_figures_show_the_open_batches_and_how_batches_ended() -> None:
@@ -149,8 +149,8 @@ def test_figures_show_the_open_batches_and_how_batches_ended() -> None:
     assert open_batches(driven) == {}
     driven.take(A, B)
     driven.tick(2.0)
-    found = open_batches(driven)
-    assert found == {"phase": 1.0, "attempt": 1.0, "rows": 2.0, "age seconds": 2.0}
+    open_figures = open_batches(driven)
+    assert open_figures == {"phase": 1.0, "attempt": 1.0, "rows": 2.0, "age seconds": 2.0}
     place.tickets[0].ready = True  # Spark has died: the batch is submitted again
     driven.tick()
     assert open_batches(driven)["attempt"] == 2

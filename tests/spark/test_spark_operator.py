@@ -126,7 +126,7 @@ def test_reports_of_jobs_are_in_figures_and_results() -> None:
     figures = operator.figures()
     assert (figures["spark batches"], figures["spark rows in"]) == (1, 3)
     assert (figures["spark job seconds"], figures["spark mean job seconds"]) == (1.0, 1.0)
-    assert [(one.batch, one.attempt) for one in operator.result()] == [("7", 2)]
+    assert [(report.batch, report.attempt) for report in operator.result()] == [("7", 2)]
     assert place.tickets[0].batch.topology == "t"
 
 
@@ -164,10 +164,14 @@ def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
 
 def test_one_job_has_all_rows_of_a_batch_in_a_stream_program() -> None:
     topology, sales = stub_stream(Sale, parallelism=3)
-    made = collected(sales.apply(ScriptedPlace().step(totals, Sale)))
+    results = collected(sales.apply(ScriptedPlace().step(totals, Sale)))
     runner = Runner(topology)
     runner.batch([A, B, C, A, B])
-    assert sorted((one.page, one.price) for one in made) == [("a", 2.0), ("b", 4.0), ("c", 3.0)]
+    assert sorted((sale.page, sale.price) for sale in results) == [
+        ("a", 2.0),
+        ("b", 4.0),
+        ("c", 3.0),
+    ]
     assert [stage.parallelism for stage in runner.group.stages] == [3, 1]
 
 
@@ -175,6 +179,6 @@ def test_two_streams_of_batches_are_joined_in_one_transform() -> None:
     topology, sales = stub_stream(Sale, "sales", group="g")
     _, pages = stub_stream(Page, "pages", topology, group="g")
     step = ScriptedPlace().step(joined, Priced)
-    made = collected(sales.apply(lambda stream: step(stream, pages)))
+    results = collected(sales.apply(lambda stream: step(stream, pages)))
     Runner(topology).batch(sales=[A, B], pages=[Page("b", "B")])
-    assert made == [Priced("B", 2.0)]
+    assert results == [Priced("B", 2.0)]

@@ -27,8 +27,8 @@ SOME = [Sale("a", 1.0), Sale("b", 2.5)]
 
 
 def results(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
-    found: list[Any] = run(gateway, step.step, SALES.table(sales), id=id)
-    return found
+    rows: list[Any] = run(gateway, step.step, SALES.table(sales), id=id)
+    return rows
 
 
 @pytest.mark.parametrize("elsewhere", ["s3a://bucket/pages", "hdfs:///pages", "file:/pages", "/p"])
@@ -141,18 +141,18 @@ TITLES = pa.table({"page": ["a"], "title": ["A"]})
 ROWS = SALES.table([Sale("a", 1.0), Sale("b", 2.0)])
 
 
-@pytest.mark.parametrize("place", [one for one in PLACES if one in AT_ONCE], indirect=True)
+@pytest.mark.parametrize("place", [name for name in PLACES if name in AT_ONCE], indirect=True)
 def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gateway) -> None:
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
     pages = RecordColumns.of(Page)
     step = spark_sql(text, out=Priced, tables={"pages": TITLES}).bind(SALES, pages)
     assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
     seen: list[str] = []  # by later jobs in the same session, and in that of the other slot
-    own = {"sale", "pages", "page", "batch"}  # views of other tests stay in the session
+    views = {"sale", "pages", "page", "batch"}  # views of other tests stay in the session
 
     def looking(df: Any, batch: BatchInfo) -> None:
         names = {view.name for view in df.sparkSession.catalog.listTables() if view.isTemporary}
-        seen.append(f"{df.count()} rows, views: {sorted(names & own)}")
+        seen.append(f"{df.count()} rows, views: {sorted(names & views)}")
 
     for _ in range(4):
         run(gateway, SparkStep(looking), ROWS)

@@ -27,8 +27,8 @@ class Total(NamedTuple):
 def totals(sales: Any, batch: BatchInfo) -> Any:
     from pyspark.sql.functions import count, sum  # noqa: A004
 
-    found = sales.join(batch.tables["pages"], "page").groupBy("title")
-    return found.agg(sum("price").alias("total"), count("*").alias("count"))
+    joined = sales.join(batch.tables["pages"], "page").groupBy("title")
+    return joined.agg(sum("price").alias("total"), count("*").alias("count"))
 
 
 SALES = [Sale(f"p{number % 2}", float(number)) for number in range(10_000)]

@@ -36,4 +36,4 @@ def sessions(server: ZooKeeper) -> set[int]:
     with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as connection:
         connection.sendall(b"dump")
         text = connection.makefile().read()
-    return {int(found, 16) for found in re.findall(r"^\t?0x([0-9a-f]+)", text, re.MULTILINE)}
+    return {int(session, 16) for session in re.findall(r"^\t?0x([0-9a-f]+)", text, re.MULTILINE)}

@@ -151,25 +151,25 @@ def test_a_batch_without_changes_stores_its_mark(store: Store) -> None:
 
 @every_store
 def test_a_put_with_a_stale_mark_is_refused_and_changes_nothing(store: Store) -> None:
-    one, two = store.open(), store.open()
-    one.put({"1": "one"}, FIRST, None)
+    first, second = store.open(), store.open()
+    first.put({"1": "one"}, FIRST, None)
     for seen in (None, SECOND.word):
         with pytest.raises(WrongVersion, match="was written by another process"):
-            two.put({"1": "two", "2": "two"}, THIRD, seen)
-    assert dict(two.items()) == {"1": "one"}
-    assert two.mark() == FIRST
+            second.put({"1": "two", "2": "two"}, THIRD, seen)
+    assert dict(second.items()) == {"1": "one"}
+    assert second.mark() == FIRST
 
 
 @every_store
 def test_a_repeated_put_is_applied_once(store: Store) -> None:
-    one, two = store.open(), store.open()
-    one.put({"1": "one"}, FIRST, None)
-    two.put({"1": "one"}, FIRST, None)
-    one.put({"1": "two"}, SECOND, FIRST.word)
-    two.put({"1": "two"}, SECOND, FIRST.word)
+    first, second = store.open(), store.open()
+    first.put({"1": "one"}, FIRST, None)
+    second.put({"1": "one"}, FIRST, None)
+    first.put({"1": "two"}, SECOND, FIRST.word)
+    second.put({"1": "two"}, SECOND, FIRST.word)
     with pytest.raises(WrongVersion):
-        two.put({"1": "one"}, FIRST, None)  # a repetition after the next batch
-    assert dict(two.items()) == {"1": "two"}
+        second.put({"1": "one"}, FIRST, None)  # a repetition after the next batch
+    assert dict(second.items()) == {"1": "two"}
 
 
 @every_store
@@ -183,8 +183,8 @@ def test_each_task_of_each_state_has_its_own_values(store: Store) -> None:
     assert [dict(store.open(task).items()) for task in range(3)] == [{"1": "a"}, {"1": "b"}, {}]
     assert dict(store.open(state=other).items()) == {"1": "c"}
     assert store.open(task=1).mark() == SECOND
-    found = [home for home in store.homes() if home not in before]
-    assert found == sorted([Home(store.state, 0), Home(store.state, 1), Home(other, 0)])
+    homes = [home for home in store.homes() if home not in before]
+    assert homes == sorted([Home(store.state, 0), Home(store.state, 1), Home(other, 0)])
 
 
 @every_store

@@ -21,13 +21,13 @@ def test_a_single_added_or_removed_folder_does_not_change_the_incarnation() -> N
 
 
 def test_clients_that_ask_at_the_same_time_get_the_same_incarnation() -> None:
-    forest, found = MemoryForest(), list[str]()
+    forest, incarnations = MemoryForest(), list[str]()
 
     class Interrupted(MemoryTree):
         def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-            if not found:
-                found.append("")
-                found.append(incarnation(MemoryTree(forest), ["/a", "/b"]))
+            if not incarnations:
+                incarnations.append("")
+                incarnations.append(incarnation(MemoryTree(forest), ["/a", "/b"]))
             super().create(path, value, ephemeral=ephemeral)
 
-    assert incarnation(Interrupted(forest), ["/a", "/b"]) == found[1]
+    assert incarnation(Interrupted(forest), ["/a", "/b"]) == incarnations[1]

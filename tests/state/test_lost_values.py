@@ -233,7 +233,11 @@ def test_values_that_are_lost_while_a_program_runs_charge_no_record(
         run.until(lambda: total(client, values) == 20)
         client.rename(values, f"{values} elsewhere")
         is_restored = True
-        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
+        run.until(
+            lambda: any(
+                supervision.wait is WaitKind.UNAVAILABLE for supervision in run.core.supervisions
+            )
+        )
         client.rename(f"{values} elsewhere", values)
         run.until(lambda: run.core.finished)
     assert total(client, values) == 40

@@ -19,8 +19,8 @@ def test_a_state_is_a_name_of_sunshower_and_of_its_state_package(name: str) -> N
 
 
 def test_a_pickled_state_is_read() -> None:
-    made = state.SqliteState("a.db")
-    assert pickle.loads(pickle.dumps(made)) == made
+    sqlite_state = state.SqliteState("a.db")
+    assert pickle.loads(pickle.dumps(sqlite_state)) == sqlite_state
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -79,7 +79,7 @@ def _accept(connection: socket.socket) -> None:
             break
         connection.sendall(b"N")  # refuses every kind of encryption
     parameters = {"server_version": "16.0", "client_encoding": "UTF8"}
-    parts = [b"\0".join([*(one.encode() for one in pair), b""]) for pair in parameters.items()]
+    parts = [b"\0".join([*(text.encode() for text in pair), b""]) for pair in parameters.items()]
     messages = [(b"R", struct.pack("!i", 0)), *((b"S", part) for part in parts), (b"Z", b"I")]
     connection.sendall(
         b"".join(kind + struct.pack("!i", 4 + len(of)) + of for kind, of in messages)

@@ -45,14 +45,14 @@ def test_client_that_was_stopped_itself_ends_no_other_session(frozen_s: float) -
 def test_setting_the_wall_clock_ends_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown_s: float
 ) -> None:
-    with closing(SqliteTree(tmp_path / "tree")) as one:
-        one.create("/mine", ephemeral=True)
-        session = one.session
+    with closing(SqliteTree(tmp_path / "tree")) as tree:
+        tree.create("/mine", ephemeral=True)
+        session = tree.session
         monkeypatch.setattr(time, "time", lambda: shown_s)
         with closing(SqliteTree(tmp_path / "tree")) as other:  # it looks for expired sessions
             other.create("/others", ephemeral=True)
-            one.create("/again", ephemeral=True)
-            assert one.session == session
+            tree.create("/again", ephemeral=True)
+            assert tree.session == session
             assert other.children("/") == ["again", "mine", "others"]
 
 

@@ -40,9 +40,9 @@ class Store:
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    made: Store = request.getfixturevalue(request.param)
-    yield made
-    for tree in made.opened:
+    requested: Store = request.getfixturevalue(request.param)
+    yield requested
+    for tree in requested.opened:
         tree.close()
 
 
@@ -118,15 +118,15 @@ class CallQueue:
 
 @every_store
 def test_a_created_node_is_visible_to_all_clients(store: Store) -> None:
-    one, two = store.open(), store.open()
+    first, second = store.open(), store.open()
     path = f"{store.root}/a/b"
-    assert one.get(path) is None
-    one.create(path, b"value")
-    assert two.get(path) == Node(b"value", 0)
-    assert two.get(f"{store.root}/a") == Node(b"", 0)
+    assert first.get(path) is None
+    first.create(path, b"value")
+    assert second.get(path) == Node(b"value", 0)
+    assert second.get(f"{store.root}/a") == Node(b"", 0)
     with pytest.raises(NodeExists, match=f"{path} is there already"):
-        two.create(path, b"other")
-    assert one.get(path) == Node(b"value", 0)
+        second.create(path, b"other")
+    assert first.get(path) == Node(b"value", 0)
 
 
 @every_store
@@ -150,16 +150,16 @@ def test_every_write_increments_the_version(store: Store) -> None:
 
 @every_store
 def test_a_write_or_delete_with_a_stale_version_is_refused(store: Store) -> None:
-    one, two = store.open(), store.open()
-    one.create(store.root)
-    assert one.set(store.root, b"first", 0) == 1
+    first, second = store.open(), store.open()
+    first.create(store.root)
+    assert first.set(store.root, b"first", 0) == 1
     with pytest.raises(WrongVersion, match=store.root):
-        two.set(store.root, b"second", 0)
+        second.set(store.root, b"second", 0)
     with pytest.raises(WrongVersion, match=store.root):
-        two.delete(store.root, 0)
-    assert two.get(store.root) == Node(b"first", 1)
-    two.delete(store.root, 1)
-    assert one.get(store.root) is None
+        second.delete(store.root, 0)
+    assert second.get(store.root) == Node(b"first", 1)
+    second.delete(store.root, 1)
+    assert first.get(store.root) is None
 
 
 @every_store
@@ -226,12 +226,12 @@ def test_an_invalid_path_is_refused(store: Store, path: str) -> None:
 
 @every_store
 def test_ephemeral_nodes_are_removed_when_their_client_closes(store: Store) -> None:
-    one, two = store.open(), store.open()
-    one.create(f"{store.root}/mine", b"me", ephemeral=True)
-    one.create(f"{store.root}/ours", b"all")
-    assert two.get(f"{store.root}/mine") == Node(b"me", 0, ephemeral=True)
-    one.close()
-    assert two.children(store.root) == ["ours"]
+    first, second = store.open(), store.open()
+    first.create(f"{store.root}/mine", b"me", ephemeral=True)
+    first.create(f"{store.root}/ours", b"all")
+    assert second.get(f"{store.root}/mine") == Node(b"me", 0, ephemeral=True)
+    first.close()
+    assert second.children(store.root) == ["ours"]
 
 
 @every_store
@@ -302,35 +302,35 @@ def test_an_ephemeral_node_has_no_children(store: Store) -> None:
 
 @every_store
 def test_an_expired_session_loses_its_nodes_and_is_replaced(store: Store) -> None:
-    one, two = store.open(), store.open()
+    first, second = store.open(), store.open()
     session_states, seen = CallQueue(), CallQueue()
-    one.listen(session_states)
+    first.listen(session_states)
     path = f"{store.root}/mine"
-    one.create(path, b"first", ephemeral=True)
-    two.watch(path, seen)
-    store.expire(one)
+    first.create(path, b"first", ephemeral=True)
+    second.watch(path, seen)
+    store.expire(first)
     states = []
     while SessionState.LOST not in states or states[-1] is not SessionState.CONNECTED:
         states.append(session_states.next())
-    seen.until(lambda: two.get(path) is None)
-    one.create(path, b"again", ephemeral=True)
-    assert two.get(path) == Node(b"again", 0, ephemeral=True)
-    one.close()
-    assert two.get(path) is None
+    seen.until(lambda: second.get(path) is None)
+    first.create(path, b"again", ephemeral=True)
+    assert second.get(path) == Node(b"again", 0, ephemeral=True)
+    first.close()
+    assert second.get(path) is None
 
 
 @every_store
 def test_a_watch_outlives_the_session(store: Store) -> None:
-    one, two = store.open(), store.open()
+    first, second = store.open(), store.open()
     session_states, seen = CallQueue(), CallQueue()
-    one.create(store.root, b"before")
-    one.watch(store.root, seen)
-    one.listen(session_states)
-    store.expire(one)
+    first.create(store.root, b"before")
+    first.watch(store.root, seen)
+    first.listen(session_states)
+    store.expire(first)
     while session_states.next() is not SessionState.LOST:
         pass
-    two.set(store.root, b"after")
-    seen.until(lambda: one.get(store.root) == Node(b"after", 1))
+    second.set(store.root, b"after")
+    seen.until(lambda: first.get(store.root) == Node(b"after", 1))
 
 
 # ---- watches ------------------------------------------------------------------------------------
@@ -338,21 +338,21 @@ def test_a_watch_outlives_the_session(store: Store) -> None:
 
 @every_store
 def test_a_watch_is_called_for_each_kind_of_change(store: Store) -> None:
-    one, two = store.open(), store.open()
+    first, second = store.open(), store.open()
     seen = CallQueue()
-    one.watch(store.root, seen)  # the node does not exist yet
-    two.create(store.root, b"0")
-    seen.until(lambda: one.get(store.root) == Node(b"0", 0))
-    two.set(store.root, b"1")
-    seen.until(lambda: one.get(store.root) == Node(b"1", 1))
-    two.create(f"{store.root}/child")
-    seen.until(lambda: one.children(store.root) == ["child"])
-    two.delete(f"{store.root}/child")
-    seen.until(lambda: one.children(store.root) == [])
-    two.delete(store.root)
-    seen.until(lambda: one.get(store.root) is None)
-    two.create(store.root, b"2")
-    seen.until(lambda: one.get(store.root) == Node(b"2", 0))
+    first.watch(store.root, seen)  # the node does not exist yet
+    second.create(store.root, b"0")
+    seen.until(lambda: first.get(store.root) == Node(b"0", 0))
+    second.set(store.root, b"1")
+    seen.until(lambda: first.get(store.root) == Node(b"1", 1))
+    second.create(f"{store.root}/child")
+    seen.until(lambda: first.children(store.root) == ["child"])
+    second.delete(f"{store.root}/child")
+    seen.until(lambda: first.children(store.root) == [])
+    second.delete(store.root)
+    seen.until(lambda: first.get(store.root) is None)
+    second.create(store.root, b"2")
+    seen.until(lambda: first.get(store.root) == Node(b"2", 0))
 
 
 @every_store
@@ -366,11 +366,11 @@ def test_a_watch_is_called_for_changes_by_its_own_client(store: Store) -> None:
 
 @every_store
 def test_a_closed_tree_calls_no_watch(store: Store) -> None:
-    one, other = store.open(), store.open()
+    first, other = store.open(), store.open()
     closed, seen = CallQueue(), CallQueue()
-    one.watch(store.root, closed)
+    first.watch(store.root, closed)
     other.watch(store.root, seen)
-    one.close()
+    first.close()
     other.create(store.root)
     seen.next()
     assert closed._calls.empty()

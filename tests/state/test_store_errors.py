@@ -156,7 +156,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_postgres, ("InternalError_",), True),
         (in_postgres, ("InsufficientPrivilege",), True),
     ],
-    ids=lambda given: getattr(given, "__name__", str(given)),
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_errors_of_servers_are_permanent_or_outages(
     store: Any, error: tuple[str, ...], is_permanent: bool

@@ -53,8 +53,8 @@ def history_of(run: SimRun) -> History:
 def ends(attempts: Sequence[BatchAttempt]) -> list[tuple[int, int, int, str]]:
     named = {True: "committed", False: ""}
     return [
-        (one.txid, one.attempt, one.rows, one.why or named[one.committed_s is not None])
-        for one in attempts
+        (batch.txid, batch.attempt, batch.rows, batch.why or named[batch.committed_s is not None])
+        for batch in attempts
     ]
 
 
@@ -62,25 +62,25 @@ def test_a_failed_attempt_has_its_cause_and_the_next_one_commits() -> None:
     run = program(Odd())
     assert run.wait(60.0)
     history = history_of(run)
-    found = batches_of(history)
+    attempts = batches_of(history)
     odd = "exception in rows[0]: ValueError: that is odd (step `Odd.__call__`)"
-    assert ends(found[:4]) == [
+    assert ends(attempts[:4]) == [
         (1, 0, 4, "committed"),
         (2, 0, 0, odd),  # it failed before all of it was emitted
         (2, 1, 4, "committed"),
         (3, 0, 2, "committed"),
     ]
-    for one in found:
-        if one.committed_s is not None:
-            assert one.processed_s is not None
-            assert one.begun_s <= one.processed_s <= one.committed_s
+    for attempt in attempts:
+        if attempt.committed_s is not None:
+            assert attempt.processed_s is not None
+            assert attempt.begun_s <= attempt.processed_s <= attempt.committed_s
     figures = batch_figures(history)
     assert figures["batches committed"] == figures["batch attempts"] - 1
     assert figures["batch attempts failed"] == 1
     assert 0 < figures["batch_p50_s"] <= figures["batch_p99_s"]
     again = batches_of(from_lines(to_lines(history)))
-    assert ends(again) == ends(found)
-    assert [one.begun_s for one in again] == [round(one.begun_s, 6) for one in found]
+    assert ends(again) == ends(attempts)
+    assert [batch.begun_s for batch in again] == [round(batch.begun_s, 6) for batch in attempts]
 
 
 def test_a_skipped_batch_is_in_the_history_with_its_failed_attempts(tmp_path: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_skipped_batch_is_in_the_history_with_its_failed_attempts(tmp_path: An
         facts["txid"] for event, facts in noted if event == "batch committed" and facts["skipped"]
     ]
     assert skipped == [2]
-    failed = [one.attempt for one in batches_of(history_of(run)) if one.failed_s is not None]
+    failed = [batch.attempt for batch in batches_of(history_of(run)) if batch.failed_s is not None]
     assert failed == [0, 1]
     run.stop()
 
@@ -109,7 +109,9 @@ def test_each_batch_commits_once_when_workers_are_killed(seed: int) -> None:
         with suppress(ClusterError):  # it has just died
             run.kill_worker(run.plan.workers[(seed + killed) % len(run.plan.workers)])
     assert run.wait(300.0)
-    committed = [one.txid for one in batches_of(history_of(run)) if one.committed_s is not None]
+    committed = [
+        batch.txid for batch in batches_of(history_of(run)) if batch.committed_s is not None
+    ]
     assert committed == sorted(set(committed))
     assert committed[:3] == [1, 2, 3]
 

@@ -127,10 +127,11 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     known = [] if mutant.seen is None else [mutant.seen]
     look = JUDGES[mutant.stages[0]]
     with mutant.alive():
-        found = next(
-            ((seed, said) for seed in chain(known, range(SEEDS_MAX)) if (said := look(seed))), None
+        failure = next(
+            ((seed, reason) for seed in chain(known, range(SEEDS_MAX)) if (reason := look(seed))),
+            None,
         )
-    assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
-    seed, said = found
+    assert failure is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
+    seed, reason = failure
     assert not look(seed), "the seed also fails without the mutant"
-    print(f"{mutant.name}: seed {seed}: {said:.200}")  # noqa: T201
+    print(f"{mutant.name}: seed {seed}: {reason:.200}")  # noqa: T201

@@ -53,7 +53,7 @@ def test_each_row_is_a_tuple_of_an_ordinary_bolt() -> None:
     )
     run(topology)
     assert Counter(seen) == Counter(map(Word, WORDS))
-    assert all(type(one) is Word for one in seen)
+    assert all(type(record) is Word for record in seen)
     assert Counter(lengths) == Counter((word, len(word)) for word in WORDS)
 
 

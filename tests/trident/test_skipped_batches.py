@@ -83,4 +83,4 @@ def test_attempts_are_counted_across_restarts_of_the_coordinator(seed: int, tmp_
     assert dict(state.items()) == {"good": 2}
     assert len(tries) == 4
     letters = map(json.loads, (tmp_path / "letters.jsonl").read_text().splitlines())
-    assert {(one["record"]["text"], one["attempts"]) for one in letters} == {("bad", 4)}
+    assert {(letter["record"]["text"], letter["attempts"]) for letter in letters} == {("bad", 4)}

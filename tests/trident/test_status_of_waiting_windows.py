@@ -66,7 +66,7 @@ def waits(run: SimRun) -> list[str]:
     lines = watermark_lines(run.plan.graph, run.snapshot())
     texts = [line.partition(": windows wait: ")[2] for line in lines if "windows wait" in line]
     components = status_fields(run.overview(), 1.0)["components"].values()
-    assert [why for one in components for why in one["watermark_holds"]] == texts
+    assert [why for component in components for why in component["watermark_holds"]] == texts
     of_spout = [text for text in texts if " of in: " not in text]
     of_stage = [text.partition(" of in: ")[2] for text in texts if " of in: " in text]
     assert all(text.endswith(why) for text, why in zip(of_spout, of_stage, strict=False))
@@ -149,6 +149,6 @@ def test_status_says_how_far_a_source_of_batches_is(kind: str) -> None:
         log.away.add(1)
         run_for(run, log, 30, 0)
         known = (run.snapshot().watermark(id) for id in run.plan.graph.components)
-        (lag,) = [one[1] for one in known if one is not None]
+        (lag,) = [watermark[1] for watermark in known if watermark is not None]
         assert lag is not None
         assert 25.0 < lag < 35.0

@@ -33,9 +33,9 @@ class Event(NamedTuple):
 
 
 def events(ahead: timedelta = timedelta(hours=2), begin: datetime = NOW) -> list[Event]:
-    found = [Event("a", begin - timedelta(minutes=ROWS - n)) for n in range(ROWS)]
-    found[FUTURE] = Event("a", begin + ahead)
-    return found
+    rows = [Event("a", begin - timedelta(minutes=ROWS - n)) for n in range(ROWS)]
+    rows[FUTURE] = Event("a", begin + ahead)
+    return rows
 
 
 SPOUTS: dict[str, Any] = {
@@ -52,8 +52,8 @@ def run(
     """How many rows are in windows, and in late ones; and the end of the run."""
     topology = Topology("t")
     stream = batches(topology, "in", spout, store=store or InMemory(), max_batches=1)
-    found = stream.group_by("key").window(window, count(), state=state or MemoryState())
-    rows, late = collected(found), collected(found.late)
+    windows = stream.group_by("key").window(window, count(), state=state or MemoryState())
+    rows, late = collected(windows), collected(windows.late)
     done = run_inline(topology.graph(), clock=ManualClock(date=now), steps_max=200_000)
     return sum(row[2] for row in rows), sum(row[2] for row in late), done.snapshot
 
@@ -61,7 +61,7 @@ def run(
 def totals(snapshot: Snapshot) -> tuple[int, int]:
     """How many rows are late, and how many were too far ahead of the clock."""
     counts = [snapshot.component(task.component) for task in snapshot.tasks()]
-    return sum(one.late for one in counts), sum(one.ahead for one in counts)
+    return sum(component.late for component in counts), sum(component.ahead for component in counts)
 
 
 @pytest.mark.parametrize("spout", SPOUTS)
@@ -111,9 +111,9 @@ def test_two_windows_of_one_source_have_the_same_distance() -> None:
 
 
 def drive(kind: Any, source: Source) -> TimedDrive:
-    made = TimedDrive(kind(source))
-    made.times[0]._limit = ClockLimit("at", TimeField("at"))
-    return made
+    timed_drive = TimedDrive(kind(source))
+    timed_drive.times[0]._limit = ClockLimit("at", TimeField("at"))
+    return timed_drive
 
 
 @pytest.mark.parametrize("kind", [Transactional, Opaque])
@@ -124,8 +124,8 @@ def test_a_partition_with_only_future_times_is_passed_over_after_30_s(kind: Any)
     for txid in range(1, 40):
         source.rows["a"].append(datetime.fromtimestamp(date + txid, UTC))
         source.rows["b"].append(datetime.fromtimestamp(date + 86_400 + txid, UTC))
-        found = rig.done(txid)
-        time = found.earlier if found.idle else found.reached
+        source_time = rig.done(txid)
+        time = source_time.earlier if source_time.idle else source_time.reached
         assert (time > date) == (txid >= 31), f"batch {txid}"
         rig.wait(1.0)
     times = rig.times[0]
@@ -143,9 +143,11 @@ def test_status_says_that_windows_wait_if_all_times_are_in_the_future() -> None:
         source.rows["a"].append(datetime(2200, 1, 1, tzinfo=UTC))
         rig.done(txid)
         rig.wait(1.0)
-    found = rig.times[0].event_time
-    assert found.holds == "all times are more than 1 h ahead; use `ahead=None` if this is right"
-    assert found.all_ahead
+    event_time = rig.times[0].event_time
+    assert (
+        event_time.holds == "all times are more than 1 h ahead; use `ahead=None` if this is right"
+    )
+    assert event_time.all_ahead
 
 
 def test_a_repeated_batch_has_the_decision_of_its_first_attempt() -> None:

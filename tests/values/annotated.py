@@ -169,24 +169,24 @@ def plain(value: Any) -> Any:
     return value
 
 
-def is_same(found: Any, value: Any) -> bool:
+def is_same(actual: Any, value: Any) -> bool:
     """Whether a value is equal and of the same type, at every depth; an int may be a float."""
-    if isinstance(value, float) or (type(found) is float and type(value) is int):
-        return type(found) is float and (found == value or (isnan(found) and isnan(value)))
-    if type(found) is not type(value):
+    if isinstance(value, float) or (type(actual) is float and type(value) is int):
+        return type(actual) is float and (actual == value or (isnan(actual) and isnan(value)))
+    if type(actual) is not type(value):
         return False
     if (fields := fields_of(value)) is not None:
-        return is_same(fields_of(found), fields)
+        return is_same(fields_of(actual), fields)
     if isinstance(value, list | tuple):
-        return len(found) == len(value) and all(map(is_same, found, value))
+        return len(actual) == len(value) and all(map(is_same, actual, value))
     if isinstance(value, dict):
-        pairs = zip(found.items(), value.items(), strict=False)
-        return len(found) == len(value) and all(is_same([*a], [*b]) for a, b in pairs)
+        pairs = zip(actual.items(), value.items(), strict=False)
+        return len(actual) == len(value) and all(is_same([*a], [*b]) for a, b in pairs)
     if isinstance(value, datetime) and value.tzinfo:
-        return bool(plain(found) == plain(value))
+        return bool(plain(actual) == plain(value))
     if isinstance(value, Decimal) and not value.is_finite():
-        return repr(found) == repr(value)
-    return bool(found == value)
+        return repr(actual) == repr(value)
+    return bool(actual == value)
 
 
 def may_misfit(value: Any) -> bool:

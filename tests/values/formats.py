@@ -155,41 +155,45 @@ SAMPLES: list[Any] = [
     *(RowList([(1, "a"), (2, "b")]), object, 1j, [[[[{"a": [(1, {2: {3}})]}]]]], "x" * 200),
 ]
 _SCALARS: list[Callable[[Random], Any]] = [
-    lambda it: it.choice([None, True, False, "", "\ud800", "(set)", "<Point>", b"", -0.0, 1 << 70]),
-    lambda it: it.randrange(-(1 << 40), 1 << 40),
-    lambda it: it.random() * 10.0 ** it.randrange(-9, 9),
-    lambda it: float(it.randrange(-9, 9)),
-    lambda it: "".join(map(chr, (it.randrange(32, 400) for _ in range(it.randrange(9))))),
-    lambda it: it.randbytes(it.randrange(5)),
-    lambda it: (
-        datetime(2026, 1, 1, tzinfo=it.choice([None, UTC, BERLIN]))
-        + timedelta(microseconds=it.randrange(1 << 44))
+    lambda draw: draw.choice(
+        [None, True, False, "", "\ud800", "(set)", "<Point>", b"", -0.0, 1 << 70]
     ),
-    lambda it: date(2026, 1, 1) + timedelta(it.randrange(500)),
-    lambda it: timedelta(it.randrange(-9, 9), it.randrange(99_999), it.randrange(999_999)),
-    lambda it: Decimal(it.randrange(-9999, 9999)).scaleb(it.randrange(-5, 5)),
-    lambda it: UUID(int=it.getrandbits(128)),
-    lambda it: it.choice([*Color, *Level, *Unit, *Access, Paint.RED, Mode(3)]),
+    lambda draw: draw.randrange(-(1 << 40), 1 << 40),
+    lambda draw: draw.random() * 10.0 ** draw.randrange(-9, 9),
+    lambda draw: float(draw.randrange(-9, 9)),
+    lambda draw: "".join(map(chr, (draw.randrange(32, 400) for _ in range(draw.randrange(9))))),
+    lambda draw: draw.randbytes(draw.randrange(5)),
+    lambda draw: (
+        datetime(2026, 1, 1, tzinfo=draw.choice([None, UTC, BERLIN]))
+        + timedelta(microseconds=draw.randrange(1 << 44))
+    ),
+    lambda draw: date(2026, 1, 1) + timedelta(draw.randrange(500)),
+    lambda draw: timedelta(draw.randrange(-9, 9), draw.randrange(99_999), draw.randrange(999_999)),
+    lambda draw: Decimal(draw.randrange(-9999, 9999)).scaleb(draw.randrange(-5, 5)),
+    lambda draw: UUID(int=draw.getrandbits(128)),
+    lambda draw: draw.choice([*Color, *Level, *Unit, *Access, Paint.RED, Mode(3)]),
 ]
 _CONTAINERS: list[Callable[[Random, int], Any]] = [
-    lambda it, depth: [random_value(it, depth) for _ in range(it.randrange(4))],
-    lambda it, depth: tuple(random_value(it, depth) for _ in range(it.randrange(4))),
-    lambda it, depth: {f"n{i}": random_value(it, depth) for i in range(it.randrange(4))},
-    lambda it, depth: {i: random_value(it, depth) for i in range(it.randrange(3))},
-    lambda it, depth: {it.choice([(1, 2), b"k", "()"]): random_value(it, depth)},
-    lambda it, _: it.choice([set, frozenset])(range(it.randrange(5))),
-    lambda it, _: Counter({it.choice(["a", 1, (1,)]): it.randrange(9)}),
-    lambda it, depth: Point(random_value(it, depth), it.choice([None, *Color])),
-    lambda it, depth: Line((Point(random_value(it, depth)),), Access.WRITE),
-    lambda it, depth: it.choice([Celsius, Slotted, Frozen, Box, Helped])(random_value(it, depth)),
+    lambda draw, depth: [random_value(draw, depth) for _ in range(draw.randrange(4))],
+    lambda draw, depth: tuple(random_value(draw, depth) for _ in range(draw.randrange(4))),
+    lambda draw, depth: {f"n{i}": random_value(draw, depth) for i in range(draw.randrange(4))},
+    lambda draw, depth: {i: random_value(draw, depth) for i in range(draw.randrange(3))},
+    lambda draw, depth: {draw.choice([(1, 2), b"k", "()"]): random_value(draw, depth)},
+    lambda draw, _: draw.choice([set, frozenset])(range(draw.randrange(5))),
+    lambda draw, _: Counter({draw.choice(["a", 1, (1,)]): draw.randrange(9)}),
+    lambda draw, depth: Point(random_value(draw, depth), draw.choice([None, *Color])),
+    lambda draw, depth: Line((Point(random_value(draw, depth)),), Access.WRITE),
+    lambda draw, depth: draw.choice([Celsius, Slotted, Frozen, Box, Helped])(
+        random_value(draw, depth)
+    ),
 ]
 
 
-def random_value(it: Random, depth: int = 3) -> Any:
+def random_value(draw: Random, depth: int = 3) -> Any:
     """A value that depends on the generator only, also in its order."""
-    if depth and it.random() < 0.6:
-        return it.choice(_CONTAINERS)(it, depth - 1)
-    return it.choice(_SCALARS)(it)
+    if depth and draw.random() < 0.6:
+        return draw.choice(_CONTAINERS)(draw, depth - 1)
+    return draw.choice(_SCALARS)(draw)
 
 
 def written(form: Format, value: Any) -> str:

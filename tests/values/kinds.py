@@ -344,11 +344,11 @@ def stored(value: Any) -> Any:
     if isinstance(value, Enum):
         return kind, value._name_, value._value_, id(value) if value._name_ else None
     if isinstance(value, dict):
-        return kind, [(stored(name), stored(one)) for name, one in value.items()]
+        return kind, [(stored(name), stored(item)) for name, item in value.items()]
     if isinstance(value, set | frozenset):
-        return kind, sorted(repr(stored(one)) for one in value)
+        return kind, sorted(repr(stored(item)) for item in value)
     if isinstance(value, tuple | list):
-        return kind, [stored(one) for one in kind.__mro__[-2].__iter__(value)]
+        return kind, [stored(item) for item in kind.__mro__[-2].__iter__(value)]
     if (names := names_of(kind)) is not None:
         return kind, {name: stored(read(value, name)) for name in names}
     return kind, repr(value)

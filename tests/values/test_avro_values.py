@@ -55,10 +55,10 @@ def logical(kind: str, logical_type: str, **more: Any) -> Any:
 
 def number(value: int) -> bytes:
     """An int or a long of Avro."""
-    value, found = (value << 1) ^ (value >> 63), b""
+    value, encoded = (value << 1) ^ (value >> 63), b""
     while value >= 0x80:
-        found, value = found + bytes([value & 0x7F | 0x80]), value >> 7
-    return found + bytes([value])
+        encoded, value = encoded + bytes([value & 0x7F | 0x80]), value >> 7
+    return encoded + bytes([value])
 
 
 def message(schema: Any, value: Any = None, data: bytes | None = None) -> bytes:
@@ -111,8 +111,8 @@ MICROS = logical("long", "timestamp-micros")
 def test_logical_types_are_exact(
     registry: str, schema: Any, annotation: Any, data: bytes, expected: Any
 ) -> None:
-    found = read(registry, annotation, message(record_of(schema), data=data))
-    assert (type(found), found) == (type(expected), expected)
+    value = read(registry, annotation, message(record_of(schema), data=data))
+    assert (type(value), value) == (type(expected), expected)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ class Sale(NamedTuple):
 def test_an_array_of_records_is_several_records(registry: str) -> None:
     sale = {"type": "record", "name": "Sale", "fields": [{"name": "shop", "type": "string"}]}
     data = message({"type": "array", "items": sale}, [{"shop": "a"}, {"shop": "b"}])
-    found = Avro({"url": registry}, Sale).decoder("topic", "value")(data)
-    assert found == [Sale("a"), Sale("b")]
+    sales = Avro({"url": registry}, Sale).decoder("topic", "value")(data)
+    assert sales == [Sale("a"), Sale("b")]
     data = message({"type": "array", "items": "string"}, ["a"])
     with pytest.raises(UnreadableRecord, match=r"Sale\[0\]"):
         Avro({"url": registry}, Sale).decoder("topic", "value")(data)
@@ -215,27 +215,27 @@ class Color(Enum):
 
 moments = st.datetimes()
 LEAVES: list[tuple[Any, Any, st.SearchStrategy[Any], Callable[[Any], Any]]] = [
-    (str, "string", st.text(st.characters(codec="utf-8")), lambda one: one),
-    (int, "long", st.integers(-(2**63), 2**63 - 1), lambda one: one),
-    (float, "double", st.floats(allow_nan=False), lambda one: one),
-    (bool, "boolean", st.booleans(), lambda one: one),
-    (bytes, "bytes", st.binary(), lambda one: one),
-    (date, logical("int", "date"), st.dates(), lambda one: one),
-    (datetime, MICROS, moments.map(lambda at: at.replace(tzinfo=UTC)), lambda one: one),
-    (datetime, logical("long", "local-timestamp-micros"), moments, lambda one: one),
-    (time, logical("long", "time-micros"), st.times(), lambda one: one),
+    (str, "string", st.text(st.characters(codec="utf-8")), lambda value: value),
+    (int, "long", st.integers(-(2**63), 2**63 - 1), lambda value: value),
+    (float, "double", st.floats(allow_nan=False), lambda value: value),
+    (bool, "boolean", st.booleans(), lambda value: value),
+    (bytes, "bytes", st.binary(), lambda value: value),
+    (date, logical("int", "date"), st.dates(), lambda value: value),
+    (datetime, MICROS, moments.map(lambda at: at.replace(tzinfo=UTC)), lambda value: value),
+    (datetime, logical("long", "local-timestamp-micros"), moments, lambda value: value),
+    (time, logical("long", "time-micros"), st.times(), lambda value: value),
     (
         Decimal,
         logical("bytes", "decimal", precision=12, scale=3),
         st.decimals(-999_999, 999_999, places=3),
-        lambda one: one,
+        lambda value: value,
     ),
-    (UUID, logical("string", "uuid"), st.uuids(), lambda one: one),
+    (UUID, logical("string", "uuid"), st.uuids(), lambda value: value),
     (
         Color,
         {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]},
         st.sampled_from(Color),
-        lambda one: one.value,
+        lambda value: value.value,
     ),
     (
         Sale,
@@ -245,7 +245,7 @@ LEAVES: list[tuple[Any, Any, st.SearchStrategy[Any], Callable[[Any], Any]]] = [
             "fields": [{"name": "shop", "type": "string"}, {"name": "cents", "type": "long"}],
         },
         st.builds(Sale, st.text(st.characters(codec="utf-8")), st.integers(0, 9)),
-        lambda one: one._asdict(),
+        lambda value: value._asdict(),
     ),
 ]
 
@@ -257,19 +257,19 @@ def test_a_value_is_read_as_fastavro_has_written_it(
     annotation, schema, values, plain = leaf
     if around == "none":
         annotation, schema, values = annotation | None, ["null", schema], st.none() | values
-        written = lambda one: None if one is None else plain(one)  # noqa: E731
+        written = lambda item: None if item is None else plain(item)  # noqa: E731
     elif around == "list":
         annotation, schema = list[annotation], {"type": "array", "items": schema}
         values, written = st.lists(values, max_size=3), lambda many: [*map(plain, many)]
     elif around == "map":
         annotation, schema = dict[str, annotation], {"type": "map", "values": schema}
         values = st.dictionaries(st.sampled_from("ab"), values)
-        written = lambda many: {name: plain(one) for name, one in many.items()}  # noqa: E731
+        written = lambda many: {name: plain(item) for name, item in many.items()}  # noqa: E731
     else:
         written = plain
     value = data.draw(values)
-    found = read(registry, annotation, message(record_of(schema), {"value": written(value)}))
-    assert (type(found), found) == (type(value), value)
+    read_value = read(registry, annotation, message(record_of(schema), {"value": written(value)}))
+    assert (type(read_value), read_value) == (type(value), value)
 
 
 EVERYTHING = {

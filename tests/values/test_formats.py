@@ -43,11 +43,15 @@ def test_what_the_release_before_wrote_is_read(name: str) -> None:
     form = FORMATS[name]
     for value, text in zip(SAMPLES, BEFORE[name]["samples"], strict=True):
         try:
-            found = None if text.startswith("!") else form.read(text)
+            read_value = None if text.startswith("!") else form.read(text)
         except BadEmit as error:
             assert "only a text in place of" in str(error), repr(value)  # noqa: PT017
         else:
-            assert text.startswith("!") or name in ("log", "letter") or written(form, found) == text
+            assert (
+                text.startswith("!")
+                or name in ("log", "letter")
+                or written(form, read_value) == text
+            )
     for seed in range(SEEDS):
         check(name, random_value(Random(seed)))
 
@@ -67,9 +71,9 @@ def check(name: str, value: Any) -> None:
     expected = form.same(value)
     effects.clear()
     try:
-        found = form.read(text)
+        read_value = form.read(text)
     except BadEmit as error:
         assert "only a text in place of" in str(error)  # noqa: PT017
     else:
         assert effects == []
-        assert [form.same(found)] == [expected]  # a key that is NaN is one object
+        assert [form.same(read_value)] == [expected]  # a key that is NaN is one object

@@ -29,7 +29,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 
-made: list[int] = []  # whose constructor has run
+constructed: list[int] = []  # whose constructor has run
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Reading:
     label: str = field(init=False)
 
     def __post_init__(self) -> None:
-        made.append(self.number)
+        constructed.append(self.number)
         self.degrees = round((self.degrees - 32) * 5 / 9, 3)
         self.label = f"{self.sensor}-{self.number}"
 
@@ -119,7 +119,7 @@ def keyed_state(topology: Topology, records: list[Reading]) -> Any:
 
 
 def window_of_records(topology: Topology, records: list[Reading]) -> Any:
-    others = [Other(one.number, one.sensor, one.at, one) for one in records]
+    others = [Other(reading.number, reading.sensor, reading.at, reading) for reading in records]
     stream = topology.spout("readings", Records(others, type=Other))
     windows = tumbling(seconds=100, field="at")
     return stream.group_by("sensor").window(windows, count(), collect("other"), parallelism=2)
@@ -127,7 +127,7 @@ def window_of_records(topology: Topology, records: list[Reading]) -> Any:
 
 def join_of_records(topology: Topology, records: list[Reading]) -> Any:
     left = topology.spout("left", Records(records, type=Reading))
-    others = [Pair(one.number, one.at, one) for one in records]
+    others = [Pair(reading.number, reading.at, reading) for reading in records]
     right = topology.spout("right", Records(others, type=Pair))
     how: dict[str, Any] = {"within": 50, "field": "at", "parallelism": 2, "fields": Joined}
     return left.join(right, "number", **how)
@@ -142,8 +142,8 @@ def batches_and_back(topology: Topology, records: list[Reading]) -> Any:
     spout = FixedBatchSpout(records, 7, type=Reading)
     stream = batches(topology, "batches", spout, store=InMemory())
     moved = stream.shuffle().map(same)
-    kept = moved.group_by("sensor").process(latest, state=MemoryState(), parallelism=2)
-    return kept.records("back")
+    latest_rows = moved.group_by("sensor").process(latest, state=MemoryState(), parallelism=2)
+    return latest_rows.records("back")
 
 
 PROGRAMS: list[Program] = [
@@ -154,15 +154,15 @@ PROGRAMS: list[Program] = [
 def topology_of(program: Program, workers: int, total: int = 60) -> Topology:
     topology = Topology("records", workers=workers, ackers=1)
     program(topology, readings(total)).shuffle().bolt("kept", Kept)
-    made.clear()
+    constructed.clear()
     return topology
 
 
 def in_one_process(program: Program) -> list[str]:
     graph = topology_of(program, 1).graph()
-    found = run_inline(graph, clock=ManualClock(), steps_max=99_999).results["kept"]
-    assert made == [], "inline"
-    return sorted(line for part in found for line in part)
+    parts = run_inline(graph, clock=ManualClock(), steps_max=99_999).results["kept"]
+    assert constructed == [], "inline"
+    return sorted(line for part in parts for line in part)
 
 
 def last_totals(lines: list[str]) -> list[Any]:
@@ -179,13 +179,13 @@ def test_a_program_on_several_workers_gives_what_it_gives_in_one_process(program
     with SimCluster(1) as cluster:
         run = cluster.submit(topology_of(program, 3).graph(), layout=Layout.ISOLATE)
         assert run.wait(600)
-        found = sorted(line for part in run.results("kept") for line in part)
+        lines = sorted(line for part in run.results("kept") for line in part)
     if program is totals:  # the last ones: those before depend on the order of arrival
-        found, expected = last_totals(found), last_totals(expected)
+        lines, expected = last_totals(lines), last_totals(expected)
     elif program in (keyed_state, batches_and_back):
-        found, expected = sorted(set(found)), sorted(set(expected))
-    assert found == expected
-    assert made == []
+        lines, expected = sorted(set(lines)), sorted(set(expected))
+    assert lines == expected
+    assert constructed == []
 
 
 @pytest.mark.parametrize("program", [hops, keyed_state, window_of_records, join_of_records])
@@ -194,14 +194,14 @@ def test_no_constructor_runs_in_a_rebalance_or_after_a_worker_died(program: Prog
         run = cluster.submit(topology_of(program, 3, 300).graph(), layout=Layout.ISOLATE)
         run.rebalance(workers=2, layout=Layout.PACK, wait_s=0.1)
         run.rebalance(layout=Layout.ISOLATE, wait_s=0.1)
-        (kept,) = run.plan.tasks_of("kept")
-        busy = next(task.worker for task in run.plan.tasks if task.worker != kept.worker)
+        (kept_task,) = run.plan.tasks_of("kept")
+        busy = next(task.worker for task in run.plan.tasks if task.worker != kept_task.worker)
         run.kill_worker(busy)
         assert run.wait(600)
-        found = {line for part in run.results("kept") for line in part}
-    assert made == []
+        lines = {line for part in run.results("kept") for line in part}
+    assert constructed == []
     if program is hops:
-        assert found == {repr(one) for one in readings(300)}
+        assert lines == {repr(reading) for reading in readings(300)}
 
 
 # ---- a stored record that gains fields ----------------------------------------------------------
@@ -212,7 +212,7 @@ class Visit:
     number: int
 
     def __post_init__(self) -> None:
-        made.append(self.number)
+        constructed.append(self.number)
         self.number *= 2
 
 
@@ -223,7 +223,7 @@ class LaterVisit:
     tags: list[str] = field(default_factory=lambda: ["new"])
 
     def __post_init__(self) -> None:
-        made.append(self.number)
+        constructed.append(self.number)
         self.number *= 2
 
 
@@ -250,12 +250,12 @@ def test_a_stored_record_that_gains_fields_has_their_defaults(workers: int, tmp_
         store = SqliteState(tmp_path / "visits.db")
         visits = numbers.group_by("key").process(release, state=store, fields=["text"], name="kept")
         visits.shuffle().bolt("seen", Kept)
-        made.clear()
+        constructed.clear()
         with SimCluster(1) as cluster:
             run = cluster.submit(topology.graph())
             assert run.wait(600)
             shown.append({line for part in run.results("seen") for line in part})
-        assert sorted(made) == ([3, 4] if release is visited else [])
+        assert sorted(constructed) == ([3, 4] if release is visited else [])
     numbers_of = [{"6" in line for line in lines} for lines in shown]
     assert numbers_of == [{True, False}] * 3
     assert any("place='here', tags=['new', 'again']" in line for line in shown[1])

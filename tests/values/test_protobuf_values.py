@@ -89,12 +89,12 @@ def message_class(
         described("many", "Leaf", 2, package, **repeated),
         described("next", "Leaf", 3, package),
     ]
-    members = [{"name": f"{package}_{one.name}", "number": one.value} for one in Color]
+    members = [{"name": f"{package}_{color.name}", "number": color.value} for color in Color]
     described_file = {
         "name": f"{package}.proto",
         "package": package,
         "syntax": syntax,
-        "dependency": [f"google/protobuf/{one}.proto" for one in WELL_KNOWN],
+        "dependency": [f"google/protobuf/{known}.proto" for known in WELL_KNOWN],
         "messageType": [sent, {"name": "Leaf", "field": leaf}],
         "enumType": [{"name": "Color", "value": members}],
     }
@@ -188,8 +188,8 @@ class Sent(NamedTuple):
 
     def read(self, annotation: Any = None) -> Any:
         record = make_dataclass("Sent", [(self.name, annotation or self.annotation)])
-        found = Protobuf(self.kind, record).decoder("topic", "value")(self.data)
-        return getattr(found, self.name)
+        decoded = Protobuf(self.kind, record).decoder("topic", "value")(self.data)
+        return getattr(decoded, self.name)
 
 
 @st.composite
@@ -212,18 +212,18 @@ def sent(draw: st.DrawFn) -> Sent:
     elif has_presence or kind == "Leaf":
         annotation, values = annotation | None, st.none() | values
     value = draw(values)
-    made = message()
+    instance = message()
     if form.startswith("map"):
-        for key, one in value.items():
+        for key, item in value.items():
             if kind == "Leaf":
-                ParseDict(as_dict(one), getattr(made, name)[key])
+                ParseDict(as_dict(item), getattr(instance, name)[key])
             elif "." in kind:
-                getattr(made, name)[key].CopyFrom(write(one))
+                getattr(instance, name)[key].CopyFrom(write(item))
             else:
-                getattr(made, name)[key] = write(one)
+                getattr(instance, name)[key] = write(item)
     elif value is not None:
-        made = message(**{name: written(value)})
-    return Sent(message, name, annotation, value, message.SerializeToString(made))
+        instance = message(**{name: written(value)})
+    return Sent(message, name, annotation, value, message.SerializeToString(instance))
 
 
 @given(sent())
@@ -247,32 +247,32 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [*map(plain, value)]
     if isinstance(value, dict):
-        return in_order({plain(key): plain(one) for key, one in value.items()})
+        return in_order({plain(key): plain(item) for key, item in value.items()})
     return value.value if isinstance(value, Enum) else value
 
 
 @given(sent(), annotated.kinds)
 def test_a_value_of_another_type_is_the_same_or_refused(message: Sent, kind: Any) -> None:
     try:
-        found = message.read(kind[0])
+        read_value = message.read(kind[0])
     except UnreadableRecord:
         return
-    assert is_equal(found, plain(message.value)), found
+    assert is_equal(read_value, plain(message.value)), read_value
 
 
-def is_equal(found: Any, sent: Any) -> bool:
+def is_equal(actual: Any, sent: Any) -> bool:
     """Whether the value that a record has is the one that was sent."""
-    if isinstance(found, list | tuple | set) and isinstance(sent, list):
-        if isinstance(found, set):
-            return found == {*sent}
-        return len(found) == len(sent) and all(map(is_equal, found, sent))
-    if isinstance(found, dict) and isinstance(sent, dict):
-        pairs = zip(plain(found).items(), plain(sent).items(), strict=True)
-        return all(is_equal([*one], [*other]) for one, other in pairs)
+    if isinstance(actual, list | tuple | set) and isinstance(sent, list):
+        if isinstance(actual, set):
+            return actual == {*sent}
+        return len(actual) == len(sent) and all(map(is_equal, actual, sent))
+    if isinstance(actual, dict) and isinstance(sent, dict):
+        pairs = zip(plain(actual).items(), plain(sent).items(), strict=True)
+        return all(is_equal([*item], [*other]) for item, other in pairs)
     if isinstance(sent, str):  # a type of texts, or the key of a dict
         texts = (Decimal, date, datetime, time, timedelta, UUID, int, float)
-        return type(found) in texts or plain(found) == sent
-    return annotated.is_same(plain(found), sent)
+        return type(actual) in texts or plain(actual) == sent
+    return annotated.is_same(plain(actual), sent)
 
 
 class Right(IntFlag):

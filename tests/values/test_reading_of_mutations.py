@@ -88,10 +88,10 @@ def plain(record: All) -> Any:
 
 def _listed(value: Any) -> Any:
     if isinstance(value, All):
-        named = {name: _listed(one) for name, one in vars(value).items()}
+        named = {name: _listed(item) for name, item in vars(value).items()}
         return {**named, "data": "", "tags": [*value.tags]}
     if type(value) is dict:
-        return {name: _listed(one) for name, one in value.items()}
+        return {name: _listed(item) for name, item in value.items()}
     return [*map(_listed, value)] if type(value) is list else value
 
 
@@ -125,7 +125,7 @@ def deep(random: random.Random) -> Any:
         at = random.choice(["2026-01-02T03:04:05Z", "x", None])
         value = {name: [value, value] if name == "children" else value, "at": at}
         if name == "children":  # which doubles what is below
-            names = [one for one in names if one != "children"]
+            names = [other for other in names if other != "children"]
             name = "child"
     return value
 
@@ -157,15 +157,15 @@ def of_protobuf(random: random.Random) -> Iterator[bytes]:
 
 def formats(*kinds: Any) -> list[Any]:
     return [
-        *(Format(one, Json(one).decoder("t", "value"), of_json) for one in kinds),
-        *(Format(one, MessagePack(one).decoder("t", "value"), of_messagepack) for one in kinds),
+        *(Format(kind, Json(kind).decoder("t", "value"), of_json) for kind in kinds),
+        *(Format(kind, MessagePack(kind).decoder("t", "value"), of_messagepack) for kind in kinds),
         Format(Sale, Protobuf(sale_pb2.Sale, Sale).decoder("t", "value"), of_protobuf),
     ]
 
 
 FORMATS = formats(All, Comment, Tree, Timed, Named, None)
 every_format = pytest.mark.parametrize(
-    "form", FORMATS, ids=[f"{one.messages.__name__} {one.kind}" for one in FORMATS]
+    "form", FORMATS, ids=[f"{form.messages.__name__} {form.kind}" for form in FORMATS]
 )
 
 
@@ -203,14 +203,14 @@ def test_a_valid_message_is_read_as_it_was_written(seed: int) -> None:
     assert Json(All).decoder("t", "value")(json.dumps(plain(record)).encode()) == record
     named = {name: value for name, value in plain(record).items() if name != "data"}
     named["number"] = 2**63
-    found = MessagePack(All).decoder("t", "value")(msgpack.packb(_without_data(named)))
-    assert (found.number, found.price, found.levels) == (2**63, record.price, record.levels)
+    decoded = MessagePack(All).decoder("t", "value")(msgpack.packb(_without_data(named)))
+    assert (decoded.number, decoded.price, decoded.levels) == (2**63, record.price, record.levels)
 
 
 def _without_data(value: Any) -> Any:
     """Bytes are no text in MessagePack, and a number has 64 bits at most."""
     if type(value) is dict:
-        return {name: _without_data(one) for name, one in value.items() if name != "data"}
+        return {name: _without_data(item) for name, item in value.items() if name != "data"}
     if type(value) is list:
         return [*map(_without_data, value)]
     return value % 2**60 if type(value) is int and value > 2**64 else value

@@ -173,7 +173,7 @@ REFUSED = [
     (Box(Line("a")), "Line has an attribute 'words'", "field(init=False)"),
 ]
 every_refused = pytest.mark.parametrize(
-    ("record", "what", "remedy"), REFUSED, ids=[type(one[0]).__name__ for one in REFUSED]
+    ("record", "what", "remedy"), REFUSED, ids=[type(case[0]).__name__ for case in REFUSED]
 )
 
 
@@ -274,9 +274,9 @@ def test_cached_properties_are_dropped_and_computed_again() -> None:
     assert record.words == ["a", "b"]
     schema = Schema.of(Cached)
     assert schema.misfit([record]) is None
-    (found,) = schema.build(schema.rows([record]))
-    assert vars(found) == {"text": "a b"}
-    assert found.words == ["a", "b"]
+    (rebuilt,) = schema.build(schema.rows([record]))
+    assert vars(rebuilt) == {"text": "a b"}
+    assert rebuilt.words == ["a", "b"]
 
 
 def test_a_generic_record_may_be_made_with_its_type() -> None:
@@ -368,7 +368,7 @@ def test_an_operator_calls_the_constructor_of_the_records_that_it_makes_once() -
     totals.shuffle().bolt("keeps", Keeps, 2)
     with SimCluster(1) as cluster:
         cluster.submit(topology.graph()).wait(60)
-    assert {(one.name, one.count) for one in seen} >= {("<a>", 2), ("<b>", 1)}
+    assert {(row.name, row.count) for row in seen} >= {("<a>", 2), ("<b>", 1)}
 
 
 def test_an_operator_cannot_make_records_whose_constructor_takes_something_else() -> None:

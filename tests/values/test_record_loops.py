@@ -260,11 +260,11 @@ def call(record: tuple[int, str]) -> Any:
     return WAYS[way](number)
 
 
-def expanded(module: Any, records: list[Any], most: int) -> Any:
+def expanded(module: Any, records: list[Any], outputs_max: int) -> Any:
     """The outputs of all records, going on after each error."""
     outputs, ends, errors, all_fit = list[Any](), list[int](), list[str](), True
     while True:
-        fit, rest, error = module.expand(call, records, most, tuple, 2, outputs, ends)
+        fit, rest, error = module.expand(call, records, outputs_max, tuple, 2, outputs, ends)
         all_fit &= fit
         assert not all_fit or {*map(type, outputs)} <= {tuple}
         if error is None:
@@ -289,9 +289,9 @@ def first_of(rest: Iterator[Any]) -> list[str]:
 
 
 @given(ways, st.integers(1, 12))
-def test_records_are_expanded_as_in_python(chosen: list[str], most: int) -> None:
+def test_records_are_expanded_as_in_python(chosen: list[str], outputs_max: int) -> None:
     records = [*enumerate(chosen)]
-    assert expanded(record_loops, records, most) == expanded(PYTHON, records, most)
+    assert expanded(record_loops, records, outputs_max) == expanded(PYTHON, records, outputs_max)
 
 
 def test_outputs_fit_if_all_are_of_the_type_and_width() -> None:

@@ -224,8 +224,8 @@ def batched(topology: Topology, kind: Any) -> Any:
     spout = FixedBatchSpout(records, 7, type=kind)
     stream = batches(topology, "batches", spout, store=InMemory()).shuffle().map(same(kind))
     state = MemoryState()
-    kept = stream.group_by("item").process(latest(kind), state=state, parallelism=2)
-    return kept.records("back")
+    latest_rows = stream.group_by("item").process(latest(kind), state=state, parallelism=2)
+    return latest_rows.records("back")
 
 
 PROGRAMS: list[Callable[..., Any]] = [hops, keyed_state, windows, totals, joined, batched]

@@ -74,15 +74,15 @@ def lines(folder: Path, name: str) -> set[str]:
 def test_records_are_as_in_one_process_although_a_worker_dies(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    there.mkdir()
-    (here / "gate").touch()
-    run_inline(program(here).graph())
-    assert len(lines(here, "stored")) == TOTAL
-    assert len(lines(here, "back")) == 40
-    with submitted(ray_cluster, program(there), layout=Layout.PACK) as run:
-        kept = run.plan.tasks_of("kept")[0]
-        finish_with_kills(run, "numbers", TOTAL, [kept], there / "gate")
+    inline_folder, ray_folder = tmp_path / "here", tmp_path / "there"
+    inline_folder.mkdir()
+    ray_folder.mkdir()
+    (inline_folder / "gate").touch()
+    run_inline(program(inline_folder).graph())
+    assert len(lines(inline_folder, "stored")) == TOTAL
+    assert len(lines(inline_folder, "back")) == 40
+    with submitted(ray_cluster, program(ray_folder), layout=Layout.PACK) as run:
+        kept_task = run.plan.tasks_of("kept")[0]
+        finish_with_kills(run, "numbers", TOTAL, [kept_task], ray_folder / "gate")
     for name in ("stored", "back"):
-        assert lines(there, name) == lines(here, name)
+        assert lines(ray_folder, name) == lines(inline_folder, name)

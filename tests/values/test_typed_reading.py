@@ -62,8 +62,8 @@ class Order(NamedTuple):
 
 @every_format
 def test_an_array_of_objects_is_several_records(read: Read) -> None:
-    found = read(Order, [{"shop": "a", "cents": 1}, {"shop": "b", "cents": 2}])
-    assert found == [Order("a", 1), Order("b", 2)]
+    orders = read(Order, [{"shop": "a", "cents": 1}, {"shop": "b", "cents": 2}])
+    assert orders == [Order("a", 1), Order("b", 2)]
     assert read(Order, []) == []
     assert read(Order, [{"shop": "a", "cents": 1}]) == [Order("a", 1)]
 
@@ -89,13 +89,13 @@ def test_what_is_no_object_is_refused_as_a_record(read: Read, value: Any, expect
 @every_format
 def test_a_named_tuple_within_a_record_may_be_a_list_of_its_values(read: Read) -> None:
     """Earlier versions wrote it so."""
-    given = {"shop": "a", "cents": 1, "points": [[1, 2], {"x": 3, "y": 4}], "place": {"name": "b"}}
-    assert read(Order, given) == Order("a", 1, [Point(1, 2), Point(3, 4)], Place("b"))
+    order = {"shop": "a", "cents": 1, "points": [[1, 2], {"x": 3, "y": 4}], "place": {"name": "b"}}
+    assert read(Order, order) == Order("a", 1, [Point(1, 2), Point(3, 4)], Place("b"))
     for wrong in ([1], [1, 2, 3], [{"x": 1, "y": 2}, {"x": 1, "y": 2}], []):
         with pytest.raises(UnreadableRecord, match=r"Order\.points\[0\]"):
-            read(Order, given | {"points": [wrong]})
+            read(Order, order | {"points": [wrong]})
     with pytest.raises(UnreadableRecord, match=r"Order\.place: Place was expected"):
-        read(Order, given | {"place": ["b", None]})
+        read(Order, order | {"place": ["b", None]})
 
 
 def test_records_are_written_as_objects_at_every_depth() -> None:
@@ -221,8 +221,8 @@ def test_a_value_of_another_type_is_refused_with_its_field(
     ],
 )
 def test_a_value_of_its_type_is_read(read: Read, name: str, value: Any, expected: Any) -> None:
-    found = getattr(read(Values, {name: value}), name)
-    assert (type(found), found) == (type(expected), expected)
+    read_value = getattr(read(Values, {name: value}), name)
+    assert (type(read_value), read_value) == (type(expected), expected)
 
 
 @pytest.mark.parametrize("data", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 5_000])
@@ -297,10 +297,10 @@ def test_a_text_that_is_no_key_of_the_type_is_refused(name: str, value: Any) -> 
 
 
 def test_maps_of_messagepack_may_have_any_keys() -> None:
-    found = from_messagepack(
+    record = from_messagepack(
         Values, {"numbers": {1: "a"}, "loose": {2: {b"b": 3}}, 5: 6, "x": {7: 8}}
     )
-    assert (found.numbers, found.loose) == ({1: "a"}, {2: {b"b": 3}})
+    assert (record.numbers, record.loose) == ({1: "a"}, {2: {b"b": 3}})
     assert from_messagepack(Values, {"levels": {1: 5}}).levels == {Level.LOW: 5}
     assert from_messagepack(None, {1: 2}) == {1: 2}
     assert from_messagepack(Values, {"numbers": {"1": "a"}}).numbers == {1: "a"}
@@ -315,8 +315,8 @@ def test_a_timestamp_of_messagepack_is_a_datetime(seconds: int, nanoseconds: int
     )
     stamp = msgpack.Timestamp(seconds, nanoseconds)
     for kind in (Values, None):
-        found = from_messagepack(kind, {"at": stamp, "loose": [stamp]})
-        values = found if kind is None else found._asdict()
+        record = from_messagepack(kind, {"at": stamp, "loose": [stamp]})
+        values = record if kind is None else record._asdict()
         assert values["at"] == values["loose"][0] == expected
 
 
@@ -379,8 +379,8 @@ class Others(NamedTuple):
 def test_a_value_is_read_as_the_member_of_a_union_that_it_fits(
     read: Read, kind: Any, value: Any, expected: Any
 ) -> None:
-    found = read(kind, {"value": value}).value
-    assert (type(found), found) == (type(expected), expected)
+    read_value = read(kind, {"value": value}).value
+    assert (type(read_value), read_value) == (type(expected), expected)
 
 
 @every_format
@@ -420,7 +420,7 @@ def test_other_unknown_names_are_ignored(read: Read) -> None:
 
 # ---- constructors -------------------------------------------------------------------------------
 
-made: list[str] = []
+constructed: list[str] = []
 
 
 @dataclass
@@ -430,7 +430,7 @@ class Checked:
     words: list[str] = field(default_factory=list)
 
     def __post_init__(self, cents: int) -> None:
-        made.append(f"Checked {self.name} {cents}")
+        constructed.append(f"Checked {self.name} {cents}")
         if cents < 0:
             raise KeyError("cents")
 
@@ -443,7 +443,7 @@ class Valid:
     @field_validator("cents")
     @classmethod
     def to_cents(cls, euros: int) -> int:
-        made.append(f"Valid {euros}")
+        constructed.append(f"Valid {euros}")
         return euros * 100
 
 
@@ -456,7 +456,7 @@ class Pair(_Pair):
     __slots__ = ()
 
     def __new__(cls, name: str, count: int = 5) -> Pair:
-        made.append(f"Pair {name} {count}")
+        constructed.append(f"Pair {name} {count}")
         return super().__new__(cls, name, count + 1)
 
 
@@ -468,8 +468,8 @@ class Holds(NamedTuple):
 
 @every_format
 def test_a_constructor_runs_once_for_each_record(read: Read) -> None:
-    made.clear()
-    found = read(
+    constructed.clear()
+    record = read(
         Holds,
         {
             "first": {"name": "a", "cents": 2, "words": ["b"]},
@@ -477,13 +477,13 @@ def test_a_constructor_runs_once_for_each_record(read: Read) -> None:
             "one": {"name": "e"},
         },
     )
-    assert made == ["Checked a 2", "Pair c 1", "Checked d 7", "Pair e 5"]
-    assert found.first.words == ["b"]
-    assert [*found.many[0]] == ["c", 2]
-    made.clear()
+    assert constructed == ["Checked a 2", "Pair c 1", "Checked d 7", "Pair e 5"]
+    assert record.first.words == ["b"]
+    assert [*record.many[0]] == ["c", 2]
+    constructed.clear()
     assert read(Valid, {"name": "a", "cents": 2}).cents == 200
     assert read(Valid, {"name": "a"}).cents == 1
-    assert made == ["Valid 2"]
+    assert constructed == ["Valid 2"]
 
 
 @dataclass
@@ -491,7 +491,7 @@ class Exact:
     name: str
 
     def __post_init__(self) -> None:
-        made.append(f"Exact {self.name}")
+        constructed.append(f"Exact {self.name}")
 
 
 @dataclass
@@ -505,21 +505,21 @@ class OneOf(NamedTuple):
 
 @every_format
 def test_only_the_constructor_of_the_member_of_a_union_runs(read: Read) -> None:
-    made.clear()
+    constructed.clear()
     assert read(OneOf, {"value": {"name": "a"}}) == OneOf(Exact("a"))
     assert read(OneOf, {"value": {"name": "b", "count": 1}}) == OneOf(Wider("b", 1))
     assert read(OneOf, {"value": {"name": "c", "more": "d"}}).value == {"name": "c", "more": "d"}
-    assert made == ["Exact a", "Exact a", "Exact b", "Exact b"]  # each once by the test
+    assert constructed == ["Exact a", "Exact a", "Exact b", "Exact b"]  # each once by the test
 
 
 @every_format
 def test_no_constructor_runs_for_values_of_other_types(read: Read) -> None:
-    made.clear()
+    constructed.clear()
     for wrong in ({"name": 1}, {"name": "a", "cents": "2"}, {"cents": 1}):
         for kind in (Checked, Valid):
             with pytest.raises(UnreadableRecord):
                 read(kind, wrong)
-    assert made == []
+    assert constructed == []
 
 
 @every_format

@@ -110,17 +110,17 @@ def in_frame(value: Any) -> Any:
     stream = PlannedStream(0, "spout", StreamSpec("default", Schema.of(kind)), CLASSES)
     frame = decode_frame(encode_frame(3, 1, Batch(0, 7, [record]), stream, 1 << 24), [stream])
     assert frame.error is None
-    (found,) = frame.batch.records
-    return found if kind in KINDS else found.value
+    (decoded,) = frame.batch.records
+    return decoded if kind in KINDS else decoded.value
 
 
 def in_part_of_batch(value: Any) -> Any:
     schema = Schema.of(type(value)) if type(value) in KINDS else Schema.of(Carrier)
     record = value if type(value) in KINDS else Carrier(value)
-    (found,) = schema.records(CODEC.decode(CODEC.encode(RowList(schema.rows([record] * 2))))[:1])
+    (decoded,) = schema.records(CODEC.decode(CODEC.encode(RowList(schema.rows([record] * 2))))[:1])
     (near,) = schema.records(RowList(schema.rows([record])))
     assert stored(near) == stored(record)
-    return found if type(value) in KINDS else found.value
+    return decoded if type(value) in KINDS else decoded.value
 
 
 def in_transfer(move: Callable[[TaskTransfer], TaskTransfer]) -> Callable[[Any], Any]:
@@ -155,11 +155,11 @@ def in_request(value: Any) -> Any:
 WAYS: dict[str, Callable[[Any], Any]] = {
     "frame": in_frame,
     "part of a batch": in_part_of_batch,
-    "transfer on ray": in_transfer(lambda it: CODE.loads(CODE.dumps_by_value(it))),
-    "savepoint on ray": in_transfer(lambda it: CODE.loads(CODE.dumps(it))),
-    "transfer in the simulator": in_transfer(lambda it: pickled_copy(it, PLAN.record_types)),
+    "transfer on ray": in_transfer(lambda value: CODE.loads(CODE.dumps_by_value(value))),
+    "savepoint on ray": in_transfer(lambda value: CODE.loads(CODE.dumps(value))),
+    "transfer in the simulator": in_transfer(lambda value: pickled_copy(value, PLAN.record_types)),
     "savepoint in the simulator": in_transfer(
-        lambda it: pickle.loads(packed(it, PLAN.record_types))
+        lambda value: pickle.loads(packed(value, PLAN.record_types))
     ),
     "copy of a source": in_copy_of_source,
     "plan": in_plan,
@@ -175,9 +175,9 @@ def test_a_record_is_the_same_after_every_way(way: str, value: Any) -> None:
     before = stored(value)
     assume(way not in BY_RULES_OF_PICKLE or "Watched" not in repr(before))
     effects.clear()
-    found = WAYS[way](value)
+    received = WAYS[way](value)
     assert effects == []
-    assert stored(found) == before
+    assert stored(received) == before
     assert effects == []
 
 
@@ -298,7 +298,7 @@ def is_stored_as(stored: Any, value: Any, column: str) -> bool:
         if not stored and all(part in ([], ()) for part in value):
             return True  # the database has one empty array, of any number of dimensions
         pairs = zip(stored, value, strict=True)
-        return all(is_stored_as(one, other, column) for one, other in pairs)
+        return all(is_stored_as(item, other, column) for item, other in pairs)
     if isinstance(stored, str) and not isinstance(value, str):
         return is_text_of(stored, value)
     if type(value) is date and isinstance(stored, datetime):
@@ -373,8 +373,8 @@ def test_a_client_of_the_store_reads_what_was_put_into_a_state(factory: Any) -> 
             if value is not None:
                 assert exactly(ours[key]) == exactly(value)
             if is_json(value) and value is not None:  # a key that was not there stays so
-                txid, found, _ = json.loads(theirs[str(key)])
-                assert (txid, found) == (number, value)
+                txid, content, _ = json.loads(theirs[str(key)])
+                assert (txid, content) == (number, value)
 
     check()
     state.close()
@@ -437,11 +437,11 @@ def test_a_replayed_letter_has_the_same_value_in_every_field(name: str, value: A
     before = stored(record)
     effects.clear()
     try:
-        found = letters_of(Exact)._record(letter_of(record))
+        replayed = letters_of(Exact)._record(letter_of(record))
     except RequestRefused as error:
         assert not is_utf8(record), error  # noqa: PT017
     else:
-        assert stored(found) == before
+        assert stored(replayed) == before
     assert effects == []
 
 
@@ -452,7 +452,7 @@ def in_a_table(seen: Any) -> Any:
     """What `stored` shows of a record after a table: Arrow has lists, and no tuples."""
     kind, content = seen
     if isinstance(content, dict):
-        return kind, {name: in_a_table(one) for name, one in content.items()}
+        return kind, {name: in_a_table(item) for name, item in content.items()}
     if isinstance(content, list):
         return list if kind is tuple else kind, [*map(in_a_table, content)]
     return seen
@@ -462,9 +462,9 @@ def in_a_table(seen: Any) -> Any:
 def test_a_record_is_the_same_after_a_table(record: Any) -> None:
     before, schema = stored(record), Schema.of(type(record))
     effects.clear()
-    (found,) = schema.rows_of_table(schema.table([record]))
+    (row,) = schema.rows_of_table(schema.table([record]))
     assert effects == []
-    assert stored(found) == in_a_table(before)
+    assert stored(row) == in_a_table(before)
 
 
 # ---- object files -------------------------------------------------------------------------------
@@ -486,8 +486,8 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
         assert "Row.value" in str(error)  # noqa: PT017
         assert annotated.may_misfit(rows), error  # noqa: PT017
         return
-    found = parquet_records("1.parquet", data, record_reader(kind))
-    assert annotated.is_same(found, rows), found
+    records = parquet_records("1.parquet", data, record_reader(kind))
+    assert annotated.is_same(records, rows), records
     table = parquet.read_table(pa.BufferReader(data))
     schema = table.schema.remove_metadata()
     if int(pa.__version__.split(".")[0]) >= 24:  # older ones forget types in maps
@@ -514,5 +514,5 @@ def test_a_record_is_the_same_after_json_lines_or_is_refused(
         return
     assert list(map(json.loads, data.splitlines()))
     read = record_reader(kind)
-    found = json_records("1.jsonl", data, lambda line: read(json.loads(line)))
-    assert annotated.is_same(found, rows), found
+    records = json_records("1.jsonl", data, lambda line: read(json.loads(line)))
+    assert annotated.is_same(records, rows), records

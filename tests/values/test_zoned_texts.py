@@ -35,9 +35,9 @@ from tests.runtime.field_values import exactly
     ],
 )
 def test_the_offset_decides(text: str, moment: str) -> None:
-    found = read_scalar(datetime, text)
-    assert found.astimezone(UTC) == datetime.fromisoformat(moment)
-    assert found.tzinfo.key == text.partition("[")[2].partition("]")[0]
+    zoned = read_scalar(datetime, text)
+    assert zoned.astimezone(UTC) == datetime.fromisoformat(moment)
+    assert zoned.tzinfo.key == text.partition("[")[2].partition("]")[0]
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def program(state: MemoryState, sink: Bolt[Word, None] | None = None, **settings
     } | settings
     topology = Topology("words", **settings)
     parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 2)
-    found = parsed.group_by("text").process(counted, state=state, name="count", parallelism=2)
-    found.shuffle().bolt("sink", Note() if sink is None else sink)
+    counts = parsed.group_by("text").process(counted, state=state, name="count", parallelism=2)
+    counts.shuffle().bolt("sink", Note() if sink is None else sink)
     return topology
 
 
@@ -116,11 +116,11 @@ def change(run: SimRun, draw: Random, steps: int, deaths: int) -> None:
 
 def check(state: MemoryState, *, is_exact: bool) -> None:
     """Check that each word was counted once, or, if not `is_exact`, at least once."""
-    found = dict(state.items())
+    entries = dict(state.items())
     for text in sorted({WORDS[n * n % len(WORDS)] for n in range(TOTAL)}):
         numbers = {n for n in range(TOTAL) if WORDS[n * n % len(WORDS)] == text}
-        assert found[text]["numbers"] == numbers, f"{text}: something is lost"
-        times = found[text]["times"]
+        assert entries[text]["numbers"] == numbers, f"{text}: something is lost"
+        times = entries[text]["times"]
         assert times == len(numbers) if is_exact else times >= len(numbers), (text, times)
 
 
@@ -161,10 +161,10 @@ def next_program(
     topology = Topology("words", **settings)
     words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
     parsed = words.shuffle().bolt("parse", parse, draw.randint(1, 3))
-    made = parsed.group_by("text").process(
+    counts = parsed.group_by("text").process(
         counted, state=state, name="count", parallelism=draw.randint(1, 4)
     )
-    made.shuffle().bolt("sink", Sink() if opens else PrepareRaises())
+    counts.shuffle().bolt("sink", Sink() if opens else PrepareRaises())
     if ticks is not None:
         parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
     return topology

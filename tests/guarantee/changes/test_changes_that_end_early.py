@@ -147,9 +147,9 @@ def test_an_upgrade_is_refused_while_a_spout_has_records_in_memory() -> None:
         yield word
 
     def topology() -> Topology:
-        made = Topology("words", attempts_max=1_000)
-        made.spout("words", Manual()).shuffle().bolt("refuses", refuses)
-        return made
+        declared = Topology("words", attempts_max=1_000)
+        declared.spout("words", Manual()).shuffle().bolt("refuses", refuses)
+        return declared
 
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(topology().graph())

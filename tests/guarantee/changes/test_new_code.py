@@ -74,8 +74,8 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
         assert run.plan == before
         assert not run._env.plans, "the plan that did not open was removed"
         assert run.snapshot().state is State.ACTIVE
-        assert "topology failed" not in [one.event for one in run.log_lines()]
-        (line,) = [one for one in run.log_lines() if one.event == "upgrade rolled back"]
+        assert "topology failed" not in [entry.event for entry in run.log_lines()]
+        (line,) = [entry for entry in run.log_lines() if entry.event == "upgrade rolled back"]
         assert "no such table" in line.text
         for kill in (lambda: None, run.kill_master):
             kill()
@@ -95,11 +95,11 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
 class Ticks(Bolt[Word, None]):
     """Adds the times of its ticks to a list that the test reads."""
 
-    def __init__(self, found: list[float]) -> None:
-        self.found = found
+    def __init__(self, times: list[float]) -> None:
+        self.times = times
 
     def __deepcopy__(self, memo: object) -> Ticks:
-        return Ticks(self.found)
+        return Ticks(self.times)
 
     def prepare(self, context: Context) -> None:
         self.clock = context.clock
@@ -107,21 +107,21 @@ class Ticks(Bolt[Word, None]):
     def process(self, word: Word) -> None: ...
 
     def tick(self) -> None:
-        self.found.append(self.clock.now())
+        self.times.append(self.clock.now())
 
 
 @pytest.mark.parametrize("opens", [True, False])
 def test_bolts_do_not_tick_before_all_components_are_open(opens: bool) -> None:
-    state, found = MemoryState(), list[float]()
-    topology = next_program(state, Random(1), opens=opens, ticks=Ticks(found))
+    state, tick_times = MemoryState(), list[float]()
+    topology = next_program(state, Random(1), opens=opens, ticks=Ticks(tick_times))
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
         run.wait(0.5)
         with nullcontext() if opens else pytest.raises(LifecycleError, match="did not open"):
             run.upgrade(topology.graph())
-        assert opens or not found
+        assert opens or not tick_times
         assert run.wait(600), run._describe()
-    assert bool(found) is opens
+    assert bool(tick_times) is opens
 
 
 @pytest.mark.parametrize("dies", ["", "before", "while it opens"])
@@ -135,14 +135,14 @@ def test_an_upgrade_keeps_what_a_rebalance_has_changed(dies: str) -> None:
         for _ in range(2):
             if dies == "before":
                 run.kill_master()
-            kept = {*run.upgrade(program(state, Sink()).graph(), dry_run=True)}
-            assert "count: keeps the 5 tasks that a rebalance has made" in kept
+            planned = {*run.upgrade(program(state, Sink()).graph(), dry_run=True)}
+            assert "count: keeps the 5 tasks that a rebalance has made" in planned
             lines = run.upgrade(program(state, Sink()).graph(), waits=not dies)
             if dies:
                 run.wait(0.05)
                 run.kill_master()
                 run._until(lambda: run.snapshot().state is not State.REBALANCING)
-            assert {*lines} <= kept
+            assert {*lines} <= planned
             assert numbers(run) == {"words": 1, "parse": 3, "count": 5, "sink": 1, ACKER: 2}
             assert len(run.plan.workers) == 4
         lines = run.upgrade(program(state, Sink(), workers=2).graph())

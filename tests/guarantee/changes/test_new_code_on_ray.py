@@ -67,14 +67,14 @@ def _fails() -> None:
 
 
 def topology(folder: Path, function: Any, tasks: int) -> Topology:
-    made = Topology("gathered", workers=2)
-    pairs = made.spout("numbers", Held(TOTAL, folder / "gate")).map(
+    gathered = Topology("gathered", workers=2)
+    pairs = gathered.spout("numbers", Held(TOTAL, folder / "gate")).map(
         key_of, fields=["key", "number"]
     )
     state = SqliteState(folder / "gathered.db")
     grouped = pairs.group_by("key")
     grouped.process(function, state=state, name="gather", parallelism=tasks)
-    return made
+    return gathered
 
 
 def until_executed(run: RayRun) -> None:
@@ -82,9 +82,9 @@ def until_executed(run: RayRun) -> None:
 
 
 def check_each_is_there(folder: Path) -> None:
-    found = dict(SqliteState(folder / "gathered.db").items())
+    entries = dict(SqliteState(folder / "gathered.db").items())
     for key in range(KEYS):
-        times, numbers = found[key]
+        times, numbers = entries[key]
         assert numbers - {-1} == {*range(key, TOTAL, KEYS)}
         assert times >= TOTAL // KEYS
 

@@ -67,8 +67,10 @@ def test_each_process_knows_the_new_tasks() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState()).graph())
         run.rebalance(tasks={"parse": 5}, workers=4)
-        there = [one for one in run._env.network.there.values() if isinstance(one, SimWorker)]
-        assert [one.plan.tasks for one in there] == [run.plan.tasks] * 4
+        workers = [
+            process for process in run._env.network.there.values() if isinstance(process, SimWorker)
+        ]
+        assert [worker.plan.tasks for worker in workers] == [run.plan.tasks] * 4
 
 
 class Dies(Sink):

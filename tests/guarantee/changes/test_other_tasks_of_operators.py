@@ -11,7 +11,7 @@ from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL, Bolts
 
-OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a state is refused
+OPERATORS = [kind for kind in PROGRAMS if kind is not Bolts]  # a class with a state is refused
 
 
 @seeds(300, kinds=len(OPERATORS))

@@ -47,9 +47,9 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
         assert run.wait(RECOVERY_S)
     finally:
         run.stop()
-    found = dict(state.items())
+    entries = dict(state.items())
     for key in range(KEYS):
-        times, numbers = found[key]
+        times, numbers = entries[key]
         assert numbers == {*range(key, TOTAL, KEYS)}
         assert times >= len(numbers)
 

@@ -221,8 +221,8 @@ def test_a_savepoint_of_an_earlier_release_without_deployments_is_read() -> None
     data = Savepoint.of(plan, MasterState()).to_bytes()
     content = versions.unstamp("words", data, versions.SAVEPOINT, "")[4:]
     values = msgpack.unpackb(content, strict_map_key=False)
-    for kept in values["components"].values():
-        del kept["deployment"]
+    for component in values["components"].values():
+        del component["deployment"]
     old = msgpack.packb(values)
     old = versions.stamp(versions.SAVEPOINT, crc32(old).to_bytes(4) + old)
     after = reading(StartPosition.EARLIEST)

@@ -71,8 +71,8 @@ class KeepsNothing(Held):
 Declare = Callable[[Any, Path], Any]
 
 
-def counts(function: Any = counted, file: str = "counts.db", **given: Any) -> Declare:
-    settings = {"name": "counts", **given}
+def counts(function: Any = counted, file: str = "counts.db", **options: Any) -> Declare:
+    settings = {"name": "counts", **options}
     return lambda clicks, folder: clicks.group_by("user").process(
         function, state=SqliteState(folder / file), **settings
     )
@@ -83,10 +83,10 @@ def in_memory(clicks: Any, folder: Path) -> Any:
 
 
 def bolt(code: Any, tasks: int = 1, file: str | None = None) -> Declare:
-    given = {} if file is None else {"file": file}
+    options = {} if file is None else {"file": file}
 
     def declare(clicks: Any, folder: Path) -> Any:
-        state = {name: SqliteState(folder / name) for name in given.values()}
+        state = {name: SqliteState(folder / name) for name in options.values()}
         settings = {"state": next(iter(state.values()))} if state else {}
         return clicks.fields("user").bolt("counts", code, tasks, **settings)
 
@@ -144,8 +144,8 @@ def test_an_upgrade(
             run.upgrade(program(way_out, tmp_path))
         assert run.wait(60.0), run._describe()
     if "another name" not in says:
-        found = dict(SqliteState(tmp_path / "counts.db").items())
-        assert found == dict.fromkeys(KEYS, TOTAL // len(KEYS))
+        totals = dict(SqliteState(tmp_path / "counts.db").items())
+        assert totals == dict.fromkeys(KEYS, TOTAL // len(KEYS))
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_a_setting_changes_with_a_kill(tmp_path: Path, config: Any) -> None:
                 run.upgrade(in_batches(counts(), tmp_path, **config))
             run = submitted_again(run, cluster, in_batches(counts(), tmp_path, **config))
         assert run.wait(60.0)
-    found = dict(SqliteState(tmp_path / "counts.db").items())
-    assert found == dict.fromkeys(KEYS, TOTAL // len(KEYS))
+    totals = dict(SqliteState(tmp_path / "counts.db").items())
+    assert totals == dict.fromkeys(KEYS, TOTAL // len(KEYS))
 
 
 def test_a_rebalance_of_what_may_keep_something_says_what_to_write(tmp_path: Path) -> None:

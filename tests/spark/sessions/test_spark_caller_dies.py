@@ -36,8 +36,8 @@ class Caller:
 
 
 def endless_job(df: Any, batch: BatchInfo) -> Any:
-    found = df.sparkSession.range(10**14).groupBy().max("id")
-    return found.selectExpr("'a' page", "double(`max(id)`) total")
+    maximum = df.sparkSession.range(10**14).groupBy().max("id")
+    return maximum.selectExpr("'a' page", "double(`max(id)`) total")
 
 
 @dataclass(frozen=True)

@@ -117,9 +117,9 @@ def test_another_python_of_the_workers_is_named() -> None:
     versions = {"worker_version": str((3, 8)), "driver_version": "3.11"}
     error = PySparkRuntimeError(None, "PYTHON_VERSION_MISMATCH", versions)  # Spark 4: other names
     text = str(misfit(f"Job aborted: {error}", "3.5.7", _GIVE_PYTHON))
-    this = "{}.{}".format(*sys.version_info)
-    assert f"a Python worker is Python 3.8, and the driver {this}" in text
-    assert f"SparkCluster(python=…) the path of a Python {this}" in text
+    version = "{}.{}".format(*sys.version_info)
+    assert f"a Python worker is Python 3.8, and the driver {version}" in text
+    assert f"SparkCluster(python=…) the path of a Python {version}" in text
 
 
 # ---- a server of Spark Connect -------------------------------------------------------------------
@@ -202,8 +202,8 @@ def test_spark_4_has_the_java_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_p
 def cluster(tmp_path: Path) -> Iterator[Standalone]:
     require_spark()
     before = java_processes()
-    with standalone(tmp_path / "standalone") as made:
-        yield made
+    with standalone(tmp_path / "standalone") as standalone_cluster:
+        yield standalone_cluster
     assert java_left(before) == []
 
 

@@ -125,7 +125,7 @@ def through_a_task(df: Any, batch: BatchInfo) -> Any:
 
 
 NULLS = [
-    one._replace(
+    record._replace(
         maybe_number=None,
         maybe_share=None,
         maybe_text=None,
@@ -134,7 +134,7 @@ NULLS = [
         maybe_inner=None,
         lists=None,
     )
-    for one in VALUES
+    for record in VALUES
 ]
 
 
@@ -144,7 +144,7 @@ def test_every_value_comes_back_as_it_was(
     gateway: Gateway, transform: Any, values: list[Everything]
 ) -> None:
     back = run(gateway, SparkStep(transform, Everything), EVERYTHING.table(values))
-    assert same(sorted(back, key=lambda one: one.number), values)
+    assert same(sorted(back, key=lambda record: record.number), values)
 
 
 def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
@@ -261,9 +261,9 @@ def test_a_result_of_another_schema_is_refused_before_it_is_computed(gateway: Ga
 
 
 def how_many_are_kept(df: Any, batch: BatchInfo) -> Any:
-    kept = sum(frame() is not None for frame in _frames)
+    alive = sum(frame() is not None for frame in _frames)
     _frames.append(weakref.ref(df))
-    return df.limit(1).selectExpr("page", f"double({kept}) total")
+    return df.limit(1).selectExpr("page", f"double({alive}) total")
 
 
 _frames: list[weakref.ref[Any]] = []  # of the process that the transforms run in
@@ -271,8 +271,8 @@ _frames: list[weakref.ref[Any]] = []  # of the process that the transforms run i
 
 def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
     step = SparkStep(how_many_are_kept, Total)
-    kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
-    assert max(kept) <= 2, kept  # each of the two slots may still hold its last batch
+    counts = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
+    assert max(counts) <= 2, counts  # each of the two slots may still hold its last batch
 
 
 def never_ending(df: Any, batch: BatchInfo) -> Any:

@@ -283,11 +283,11 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
 
 def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:
     together = threading.Barrier(3, timeout=WITHIN_S)
-    running, most = set[int](), []
+    running, running_counts = set[int](), []
 
     def meeting(df: Any, batch: BatchInfo) -> None:
         running.add(threading.get_ident())
-        most.append(len(running))
+        running_counts.append(len(running))
         together.wait()
         running.discard(threading.get_ident())
 
@@ -295,7 +295,7 @@ def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:
     jobs = [host.submit(job(meeting)) for _ in range(6)]
     wait([job.outcome for job in jobs], WITHIN_S)
     assert all(job.result() is None for job in jobs)
-    assert max(most) == 3
+    assert max(running_counts) == 3
 
 
 def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
@@ -359,8 +359,8 @@ def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -
     waiting.cancel()
     running.cancel()
     assert host.sessions[0].sparkContext.cancelled.wait(WITHIN_S)  # by a thread
-    for one in (running, waiting):
+    for submitted_job in (running, waiting):
         with pytest.raises(SparkError, match="batch 7 was given up"):
-            one.result()
+            submitted_job.result()
     proceed.set()
     host.run(nothing)

@@ -37,8 +37,8 @@ SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
 def works(gateway: Gateway) -> bool:
-    found = run(gateway, SparkStep(identity, Number), SOME)
-    return sorted(found) == [Number(1), Number(2)]
+    rows = run(gateway, SparkStep(identity, Number), SOME)
+    return sorted(rows) == [Number(1), Number(2)]
 
 
 def fails(gateway: Gateway, transform: Any) -> SparkError:
@@ -86,13 +86,13 @@ def test_a_session_ends_with_raydps_master(gateway: Gateway) -> None:
 def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
     assert works(gateway)
     before = java_processes()
-    own = replace(place, name=None).open()
+    own_gateway = replace(place, name=None).open()
     try:
-        assert works(own)
+        assert works(own_gateway)
         assert works(gateway)
         assert len(java_processes()) > len(before)
     finally:
-        own.close()
+        own_gateway.close()
     assert java_left(before) == []
     assert works(gateway)
 
@@ -161,11 +161,11 @@ def unpack_step():
         pass
     import pyspark.sql.functions
 
-threads = [threading.Thread(target=one) for one in (open_session, unpack_step)]
-for one in threads:
-    one.start()
-for one in threads:
-    one.join()
+threads = [threading.Thread(target=target) for target in (open_session, unpack_step)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 import raydp
 """
 

@@ -71,7 +71,7 @@ def test_calls_end_with_java_also_if_another_process_has_its_sockets() -> None:
     with pytest.raises(ConnectionError, match="Java has ended"):
         client._create_new_connection()
     for pair in pairs:
-        for one in pair:
-            one.close()
+        for sock in pair:
+            sock.close()
     assert java.stdin is not None
     java.stdin.close()

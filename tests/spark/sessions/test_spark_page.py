@@ -55,8 +55,8 @@ def read(df: Any, batch: BatchInfo) -> None:
     names = {"spark": df.sparkSession, "pyarrow": pa}
     lines = READERS.replace("out/totals", str(Path("out/totals").absolute())).splitlines()
     once, stream, plain = [eval(line, names) for line in lines]
-    found = sorted((row.title, row.total, row.txid) for row in once.collect())
-    assert found == [("A", 1.0, 1), ("A", 4.0, 2), ("B", 2.0, 1)]
+    totals = sorted((row.title, row.total, row.txid) for row in once.collect())
+    assert totals == [("A", 1.0, 1), ("A", 4.0, 2), ("B", 2.0, 1)]
     assert stream.isStreaming
     assert totals_in(plain) == [("A", 1.0), ("A", 4.0), ("B", 2.0)]
 
@@ -106,7 +106,9 @@ def test_the_programs_of_the_page_do_what_it_says(
         names["topology"] = topology = Topology("lake")
         exec(DELTA, names)
         run_inline(topology.graph())
-        names_of_files = [one.name for one in Path("out/lake/_sunshower/lake/published").iterdir()]
+        names_of_files = [
+            path.name for path in Path("out/lake/_sunshower/lake/published").iterdir()
+        ]
         assert "2" in names_of_files
         assert len([*Path("out/lake/_delta_log").glob("*.json")]) == 2
 
@@ -117,8 +119,8 @@ def test_the_programs_of_the_page_do_what_it_says(
     exec(ICEBERG, names)
     if any("iceberg-spark" in jar for jar in getattr(place, "jars", ())):
         run_inline(topology.graph())
-        found = run(gateway, SparkStep(totals_of_iceberg, Total), pa.table({}))
-        assert sorted(found) == [Total("A", 4.0), Total("B", 2.0)]
+        totals = run(gateway, SparkStep(totals_of_iceberg, Total), pa.table({}))
+        assert sorted(totals) == [Total("A", 4.0), Total("B", 2.0)]
     exec(CATALOG, names)
     assert [*map(str, names["to_s3"].step.writers)] == ["iceberg('lake.shop.totals')"]
 

@@ -96,9 +96,11 @@ def test_a_python_without_pyspark_is_named_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(installed, "PYTHON", version)
-    this = ".".join(map(str, version))
+    running_version = ".".join(map(str, version))
     for start in (LocalSpark().open, lambda: prepare("pyspark")):
-        with pytest.raises(SparkMissing, match=f"needs Python 3.11 or 3.12, and this is.*{this}"):
+        with pytest.raises(
+            SparkMissing, match=f"needs Python 3.11 or 3.12, and this is.*{running_version}"
+        ):
             start()
     with pytest.raises(SparkMissing, match=re.escape(install_command("spark"))):
         prepare("raydp", "pyspark")
@@ -131,12 +133,12 @@ def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_a_process_has_one_local_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
-    one = LocalSpark(cores=1).open()
+    first = LocalSpark(cores=1).open()
     same = LocalSpark(cores=1).open()
     with pytest.raises(ConfigError, match="one session alone"):
         LocalSpark(cores=2).open()
-    one.close()
-    one.close()
+    first.close()
+    first.close()
     with pytest.raises(ConfigError, match="one session alone"):
         LocalSpark(cores=2).open()
     same.close()
@@ -209,8 +211,8 @@ ZeroDivisionError: division by zero
 def raised(error: Exception) -> Exception:
     try:
         raise error
-    except Exception as found:
-        return found
+    except Exception as caught:
+        return caught
 
 
 def test_a_java_stack_is_reduced_to_its_cause() -> None:

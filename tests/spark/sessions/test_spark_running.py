@@ -62,21 +62,21 @@ def test_a_job_that_is_cancelled_while_it_is_planned_is_not_computed() -> None:
 
 
 def test_static_tables_are_made_once_and_kept_only_for_the_last_steps() -> None:
-    made: list[int] = []
+    calls: list[int] = []
 
     def nothing(batch: BatchInfo) -> None:
         assert batch.tables["pages"] is PAGES
 
     def pages(session: Any) -> Any:
-        made.append(1)
+        calls.append(1)
         return PAGES
 
-    one, ours = runner(), [SparkStep(nothing, tables={"pages": pages}) for _ in range(100)]
+    spark_runner, ours = runner(), [SparkStep(nothing, tables={"pages": pages}) for _ in range(100)]
     for step in ours:
         for _ in range(3):
-            one.run(ours[0], [], BATCH)
-            one.run(step, [], BATCH)
-    assert len(made) == 100, "the first step is always among the last ones used"
-    assert len(one._static) < 20
-    one.run(ours[1], [], BATCH)
-    assert len(made) == 101
+            spark_runner.run(ours[0], [], BATCH)
+            spark_runner.run(step, [], BATCH)
+    assert len(calls) == 100, "the first step is always among the last ones used"
+    assert len(spark_runner._static) < 20
+    spark_runner.run(ours[1], [], BATCH)
+    assert len(calls) == 101

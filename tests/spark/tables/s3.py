@@ -48,8 +48,8 @@ class S3:
                 if held.dropped:
                     start("503 Service Unavailable", [])
                     return [b""]
-        found: Iterable[bytes] = self._app(request, start)
-        return found
+        response: Iterable[bytes] = self._app(request, start)
+        return response
 
 
 @contextmanager

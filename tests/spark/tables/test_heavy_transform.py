@@ -70,10 +70,10 @@ def rows_of_example(
         assert not kills
     finally:
         run.stop()
-    found: list[Any] = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
-    rows = sorted((row["id"], row["page"], row["price"]) for row in found)
+    records: list[Any] = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    rows = sorted((row["id"], row["page"], row["price"]) for row in records)
     assert rows == plain(Path("heavy/input"))
-    return found
+    return records
 
 
 @pytest.mark.long
@@ -86,31 +86,31 @@ def test_the_table_has_the_rows_of_a_plain_program_when_workers_are_killed(
     monkeypatch.chdir(tmp_path)
     chance = Random(8)
     kills = [kill_worker(lambda run: chance.choice(run.plan.workers))] * KILLS
-    found = rows_of_example(ray_cluster, kills, 500, 0)
-    kept = batches_in(Path("heavy/sales"))
-    assert sum(one.rows for one in kept) == len(found)
-    assert all(one.jobs for one in kept)
-    best = [row["page"] for row in found if row["rank"] == 1]
+    rows = rows_of_example(ray_cluster, kills, 500, 0)
+    batches = batches_in(Path("heavy/sales"))
+    assert sum(batch.rows for batch in batches) == len(rows)
+    assert all(batch.jobs for batch in batches)
+    best = [row["page"] for row in rows if row["rank"] == 1]
     assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}
 
 
 def processes(command: str) -> list[psutil.Process]:
     """The descendants of this process whose command contains `command`."""
-    found = []
+    matching = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if process.name() != "raylet" and command in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                matching.append(process)
+    return matching
 
 
 def kill_all(command: str, run: Any) -> bool:
     """Kill these processes of a session, if it has an executor and the process that starts it."""
-    there = processes(command) if len(processes("worker.DefaultWorker")) > 1 else []
-    for process in there:
+    victims = processes(command) if len(processes("worker.DefaultWorker")) > 1 else []
+    for process in victims:
         with suppress(psutil.NoSuchProcess):  # it has ended with another one
             process.kill()
-    return bool(there)
+    return bool(victims)
 
 
 @pytest.mark.long
@@ -136,9 +136,9 @@ def test_the_table_has_the_rows_of_a_plain_program_when_processes_of_spark_are_k
 @pytest.fixture
 def experiment() -> Iterator[dict[str, Any]]:
     """The names that the experiment's file defines; its folder is removed afterwards."""
-    found = runpy.run_path(str(EXPERIMENT))
-    yield found
-    found["FOLDER"].cleanup()
+    definitions = runpy.run_path(str(EXPERIMENT))
+    yield definitions
+    definitions["FOLDER"].cleanup()
 
 
 def folders_of_runs(experiment: dict[str, Any]) -> list[Path]:
@@ -150,29 +150,29 @@ def test_each_repeat_of_the_experiment_has_its_own_files(experiment: dict[str, A
     for _ in range(2):  # all repeats are declared before the first of them runs
         experiment["topology"]()
     first, second = folders_of_runs(experiment)
-    for own in (second, first):
-        assert len([*own.glob("heavy/input/*.txt")]) == 4
-        TableFolder(own / "heavy/sales", "t", "b", current=1)
-        assert experiment["written"]() == own / "heavy"
+    for folder in (second, first):
+        assert len([*folder.glob("heavy/input/*.txt")]) == 4
+        TableFolder(folder / "heavy/sales", "t", "b", current=1)
+        assert experiment["written"]() == folder / "heavy"
 
 
 def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
     experiment["topology"]()
-    (own,) = folders_of_runs(experiment)
-    TableFolder(own / "heavy/sales", "t", "b", current=1)
+    (folder,) = folders_of_runs(experiment)
+    TableFolder(folder / "heavy/sales", "t", "b", current=1)
     names = (*experiment["COLUMNS"], "rank", "txid")
-    lines = experiment["plain"](own / "heavy/input")
+    lines = experiment["plain"](folder / "heavy/input")
     sales = [dict(zip(names, (*line, 0, 1), strict=True)) for line in lines]
     for row, rank in experiment["ranked"](sales):
         row["rank"] = rank
-    batch = own / "heavy/sales/txid=1"
+    batch = folder / "heavy/sales/txid=1"
     batch.mkdir()
 
     def complaints(instead: dict[str, Any]) -> list[str]:
         rows = pa.Table.from_pylist([instead, *sales[1:]]).drop_columns("txid")
         pyarrow.parquet.write_table(rows, batch / "part.parquet")
         weighed = experiment["SameRows"]().check(cast("Any", None), Facts({}, ()))
-        return [one.partition(", such")[0] for one in weighed.broken]
+        return [reason.partition(", such")[0] for reason in weighed.broken]
 
     first, second, *_ = sales
     foreign = ["1 sales are missing", "1 sales are duplicated, or not in the files"]

@@ -40,8 +40,8 @@ class Sum(NamedTuple):
 
 
 def sums(records: Any, batch: BatchInfo) -> Any:
-    found = records.selectExpr("string(partition) key", "int(string(value)) number")
-    return found.groupBy("key").agg({"number": "sum"}).withColumnRenamed("sum(number)", "total")
+    numbers = records.selectExpr("string(partition) key", "int(string(value)) number")
+    return numbers.groupBy("key").agg({"number": "sum"}).withColumnRenamed("sum(number)", "total")
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class BothWays:
 
     def __call__(self, df: Any, batch: BatchInfo) -> Any:
         followed = self.subscribed.follow(df.sparkSession, self.into)
-        found = {"table": batch.tables["topic"], "stream": followed}
+        frames = {"table": batch.tables["topic"], "stream": followed}
         sums = [
             frame.selectExpr(f"'{name}' key", "sum(int(string(value))) total")
-            for name, frame in found.items()
+            for name, frame in frames.items()
         ]
         return sums[0].unionAll(sums[1])
 
@@ -118,8 +118,8 @@ def test_the_error_for_a_deleted_range_names_it(kafka: Kafka, topic: str, gatewa
     place = TopicPartition(topic, 0, 10)
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
     step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
-    there = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
-    (first, second) = sorted(run(gateway, step, there))
+    ranges = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
+    (first, second) = sorted(run(gateway, step, ranges))
     assert (first.key, second.key, second.total) == ("0", "1", 1000)
     with pytest.raises(RangeGone, match=rf"Cannot fetch .*{topic}-0.*keep records until"):
         run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
@@ -142,6 +142,6 @@ def test_a_subscription_in_the_session_of_a_step_reads_all_records_too(
     step = SparkStep(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
     for more in ([], [b"5", b"6"]):  # a static table is read when its batch runs
         fill(kafka.bootstrap, topic, more)
-        total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
-        found = sorted(run(gateway, step, RANGES.table([])))
-        assert found == [Sum("stream", total), Sum("table", total)]
+        total = sum(int(message.value() or b"") for message in read_all(kafka.bootstrap, topic))
+        rows = sorted(run(gateway, step, RANGES.table([])))
+        assert rows == [Sum("stream", total), Sum("table", total)]

@@ -75,16 +75,16 @@ def test_each_record_is_in_the_table_once_when_workers_are_killed(
         assert run.snapshot().restarts == 2
     finally:
         run.stop()
-    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+    written = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
     rows = zip(
-        *(found[name].to_pylist() for name in ("partition", "offset", "number")), strict=True
+        *(written[name].to_pylist() for name in ("partition", "offset", "number")), strict=True
     )
     plain = [
-        (one.partition(), one.offset(), (one.value() or b"").decode())
-        for one in read_all(kafka.bootstrap, topic)
+        (message.partition(), message.offset(), (message.value() or b"").decode())
+        for message in read_all(kafka.bootstrap, topic)
     ]
     assert sorted(rows) == sorted(plain)
-    kept = [one.txid for one in batches_in(folder)]
-    assert kept == [*range(1, len(kept) + 1)]
-    assert len([*began.iterdir()]) > len(kept), "no job was started again"
+    txids = [batch.txid for batch in batches_in(folder)]
+    assert txids == [*range(1, len(txids) + 1)]
+    assert len([*began.iterdir()]) > len(txids), "no job was started again"
     assert java_left(before) == []

@@ -19,8 +19,8 @@ SOME = [OffsetRange("a", 0, 3, 9), OffsetRange("b", 4, 0, 1), OffsetRange("a", 2
 
 
 def options(*ranges: OffsetRange) -> list[dict[str, Any]]:
-    found = reads(range_._asdict() for range_ in ranges)
-    return [{name: json.loads(value) for name, value in record.items()} for record in found]
+    records = reads(range_._asdict() for range_ in ranges)
+    return [{name: json.loads(value) for name, value in record.items()} for record in records]
 
 
 def test_all_partitions_of_a_batch_are_one_read() -> None:
@@ -35,9 +35,9 @@ def test_all_partitions_of_a_batch_are_one_read() -> None:
 
 
 def test_several_ranges_of_a_partition_are_separate_reads() -> None:
-    found = options(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
-    assert [record["startingOffsets"]["a"]["0"] for record in found] == [3, 9, 3]
-    assert [record["endingOffsets"]["a"]["0"] for record in found] == [9, 12, 9]
+    records = options(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
+    assert [record["startingOffsets"]["a"]["0"] for record in records] == [3, 9, 3]
+    assert [record["endingOffsets"]["a"]["0"] for record in records] == [9, 12, 9]
 
 
 def nothing(df: Any, batch: Any) -> Any:

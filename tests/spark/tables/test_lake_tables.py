@@ -63,8 +63,8 @@ class History(Reading):
 
     def __call__(self, df: Any, batch: BatchInfo) -> Any:
         if self.format == "delta":
-            found = df.sparkSession.sql(f"describe history delta.`{self.place}`")
-            return found.selectExpr("version", "userMetadata about")
+            history = df.sparkSession.sql(f"describe history delta.`{self.place}`")
+            return history.selectExpr("version", "userMetadata about")
         return df.sparkSession.sql(
             "select row_number() over (order by made_current_at) version, summary['wap.id'] about "
             f"from {self.place}.history join {self.place}.snapshots using (snapshot_id)"
@@ -99,7 +99,7 @@ class Lake:
         return self.format, f"lake.sales.`{self.folder.name}`"
 
     @property
-    def own(self) -> Path:
+    def notes(self) -> Path:
         return self.folder / "_sunshower" / "t%2F1"
 
     def writer(self, keys: Sequence[str] = ()) -> Any:
@@ -134,58 +134,61 @@ def rows(gateway: Gateway, transform: Any, out: Any = Sale) -> list[Any]:
 
 
 def published(lake: Lake) -> list[str]:
-    return [one.name for one in (lake.own / "published").glob("[0-9]*")]
+    return [path.name for path in (lake.notes / "published").glob("[0-9]*")]
 
 
 def test_readers_see_only_committed_batches_once_after_crashes_between_two_writes(
     gateway: Gateway, lake: Lake, tmp_path: Path
 ) -> None:
-    writer, kept = lake.writer(), tmp_path / "kept"
+    writer, backup = lake.writer(), tmp_path / "kept"
     publish(gateway, writer, 1)
     (lake.folder / "_delta_log").mkdir()  # as before Delta's first commit is complete
     stage(gateway, writer, 1, Sale("given up", 0.0))
     stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
-    (unfinished := lake.own / "staged/1/2.0-died").mkdir()  # an attempt that was not completed
-    shutil.copytree(lake.own, kept)
+    (unfinished := lake.notes / "staged/1/2.0-died").mkdir()  # an attempt that was not completed
+    shutil.copytree(lake.notes, backup)
     with (lake.folder / "_sunshower/lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)  # as another driver, stopped inside of its commit
         with pytest.raises(SparkUnavailable, match="another driver commits to this table now"):
             publish(gateway, writer, 2)
     assert published(lake) == ["0"]
     publish(gateway, writer, 2)
-    one, following = [Sale("a", 1.0), Sale("b", 2.0)], Following(*lake.reading, f"{tmp_path}/read")
-    assert rows(gateway, following) == one
+    first, following = (
+        [Sale("a", 1.0), Sale("b", 2.0)],
+        Following(*lake.reading, f"{tmp_path}/read"),
+    )
+    assert rows(gateway, following) == first
     assert not unfinished.exists()
-    shutil.rmtree(lake.own)  # as if the driver had died between the commit and its note
-    shutil.copytree(kept, lake.own)
+    shutil.rmtree(lake.notes)  # as if the driver had died between the commit and its note
+    shutil.copytree(backup, lake.notes)
     stage(gateway, writer, 2, Sale("c", 3.0))
     publish(gateway, writer, 3)
-    both = [*one, Sale("c", 3.0)]
+    both = [*first, Sale("c", 3.0)]
     assert rows(gateway, Reading(*lake.reading)) == rows(gateway, following) == both
     stage(gateway, writer, 3)  # no rows: no commit
     publish(gateway, writer, 4)
-    found = [row.about for row in rows(gateway, History(*lake.reading), Commit)]
-    about = [json.loads(text) for text in found if text]
-    assert [(one["topology"], one["txid"], one["attempt"]) for one in about] == [
+    texts = [row.about for row in rows(gateway, History(*lake.reading), Commit)]
+    about = [json.loads(text) for text in texts if text]
+    assert [(note["topology"], note["txid"], note["attempt"]) for note in about] == [
         ("t/1", 1, 1),
         ("t/1", 2, 0),
     ]
     assert published(lake) == ["3"]
-    assert not [*(lake.own / "staged").glob("[0-9]*")]
+    assert not [*(lake.notes / "staged").glob("[0-9]*")]
 
 
 def test_rows_with_the_same_keys_replace_each_other_and_a_repeat_changes_nothing(
     gateway: Gateway, lake: Lake, tmp_path: Path
 ) -> None:
-    writer, kept = lake.writer(keys=["Page"]), tmp_path / "kept"
+    writer, backup = lake.writer(keys=["Page"]), tmp_path / "kept"
     publish(gateway, writer, 1)
     stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0))
     publish(gateway, writer, 2)
     stage(gateway, writer, 2, Sale("b", 3.0), Sale("c", 4.0))
-    shutil.copytree(lake.own, kept)
+    shutil.copytree(lake.notes, backup)
     publish(gateway, writer, 3)
-    shutil.rmtree(lake.own)
-    shutil.copytree(kept, lake.own)
+    shutil.rmtree(lake.notes)
+    shutil.copytree(backup, lake.notes)
     stage(gateway, writer, 3, Sale("a", 5.0))
     publish(gateway, writer, 4)
     expected = [Sale("a", 5.0), Sale("b", 3.0), Sale("c", 4.0)]
@@ -259,12 +262,12 @@ def test_every_type_is_the_same_in_the_files_of_a_delta_table(gateway: Gateway, 
     run(gateway, step, table, txid=1, topology="t/1")
     publish(gateway, writer, 2)
     table_of_others = DeltaTable(lake.folder)
-    there = EVERYTHING.conform(table_of_others.to_pyarrow_table().sort_by("number"))
-    assert same(EVERYTHING.records(there), records)
+    delta_rows = EVERYTHING.conform(table_of_others.to_pyarrow_table().sort_by("number"))
+    assert same(EVERYTHING.records(delta_rows), records)
     files = [Path(unquote(file)) for file in table_of_others.file_uris()]
     read = record_reader(Everything)
-    found = [parquet_records(file.name, file.read_bytes(), read) for file in files]
-    assert same(sorted(chain(*found), key=lambda record: record.number), records)
+    parts = [parquet_records(file.name, file.read_bytes(), read) for file in files]
+    assert same(sorted(chain(*parts), key=lambda record: record.number), records)
 
 
 def test_columns_that_delta_does_not_have_are_refused_before_a_batch_is_committed(

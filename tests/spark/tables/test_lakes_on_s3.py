@@ -39,8 +39,8 @@ def server() -> Iterator[tuple[S3, dict[str, str]]]:
     require_spark()
     if not importlib.util.find_spec("moto"):
         pytest.skip("no moto here")
-    with s3(SECRET) as found:
-        yield found
+    with s3(SECRET) as s3_server:
+        yield s3_server
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Reading:
     def __call__(self, df: Any, batch: BatchInfo) -> Any:
         session, name = df.sparkSession, "lake.shop.`sales of März`"
         if self.kind == "delta" and self.history:
-            found = session.sql(f"describe history delta.`{PATH}`")
-            return found.selectExpr("string(version) page", "double(0) price")
+            history = session.sql(f"describe history delta.`{PATH}`")
+            return history.selectExpr("string(version) page", "double(0) price")
         if self.history:
             return session.table(f"{name}.history").selectExpr(
                 "string(row_number() over (order by made_current_at) - 1) page", "double(0) price"
@@ -129,14 +129,14 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
     assert committing.arrived.wait(WITHIN_S)
     java.suspend()  # until its successor has committed the same batch
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        found = process.submit(Successor.begin, lake, settings).result(WITHIN_S)
-        assert found == [Sale("a", 2.0), Sale("b", 3.0)]
+        sales = process.submit(Successor.begin, lake, settings).result(WITHIN_S)
+        assert sales == [Sale("a", 2.0), Sale("b", 3.0)]
         noting = store.hold("/_sunshower/t/published/3$")
         process.submit(Successor.end)
         assert noting.arrived.wait(WITHIN_S)
-        for one in [*java_processes(), *map(psutil.Process, process._processes or ())]:
-            if one != java:
-                one.kill()
+        for other_process in [*java_processes(), *map(psutil.Process, process._processes or ())]:
+            if other_process != java:
+                other_process.kill()
         noting.release(dropped=True)
     committing.release()
     java.resume()

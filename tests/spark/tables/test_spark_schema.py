@@ -79,9 +79,9 @@ def test_datetimes_keep_their_moment_and_come_back_in_utc() -> None:
         at: datetime
 
     columns = RecordColumns.of(Click)
-    there = datetime(2026, 3, 29, 2, 30, tzinfo=timezone(timedelta(hours=5, minutes=45)))
-    (back,) = columns.records(columns.table([Click(there)]))
-    assert back.at == there
+    moment = datetime(2026, 3, 29, 2, 30, tzinfo=timezone(timedelta(hours=5, minutes=45)))
+    (back,) = columns.records(columns.table([Click(moment)]))
+    assert back.at == moment
     assert back.at.tzinfo is UTC
 
 
@@ -195,10 +195,10 @@ def test_columns_that_spark_would_read_wrongly_are_normalised() -> None:
             "share": pa.array([0.5, 1.0], pa.float32()),
         }
     )
-    there = columns.conform(table)
-    assert there.schema == columns.arrow
+    conformed = columns.conform(table)
+    assert conformed.schema == columns.arrow
     moment = datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)
-    assert columns.records(there)[1] == Plain("y", moment, date(1970, 1, 2), 2, 1.0, [])
+    assert columns.records(conformed)[1] == Plain("y", moment, date(1970, 1, 2), 2, 1.0, [])
     assert normalise(table).schema.types == [
         pa.list_(pa.field("element", pa.string())),
         pa.string(),

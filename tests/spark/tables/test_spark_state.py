@@ -70,27 +70,27 @@ def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topo
     """A program that keeps numbers in a state; `after` is called with each row after that."""
     topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
     step = kept_in(FileState(FileTable(folder), Row))
-    made = batches(topology, "numbers", spout, store=store, **options).apply(step)
+    numbers = batches(topology, "numbers", spout, store=store, **options).apply(step)
     if after is not None:
-        made.peek(after)
+        numbers.peek(after)
     return topology
 
 
 def versions(folder: Path) -> dict[int, list[int]]:
     """The numbers in each version of the state."""
     return {
-        one.txid: sorted(
-            parquet.read_table(folder / f"txid={one.txid}/part.parquet", partitioning=None)[
+        batch.txid: sorted(
+            parquet.read_table(folder / f"txid={batch.txid}/part.parquet", partitioning=None)[
                 "number"
             ].to_pylist()
         )
-        for one in batches_in(folder)
+        for batch in batches_in(folder)
     }
 
 
 def last(folder: Path) -> list[int]:
-    found = versions(folder)
-    return found[max(found)] if found else []
+    by_txid = versions(folder)
+    return by_txid[max(by_txid)] if by_txid else []
 
 
 def run_all(topology: Topology) -> None:
@@ -103,9 +103,9 @@ def test_a_batch_that_fails_after_its_state_was_staged_begins_with_the_former_st
 ) -> None:
     """The batches of the opaque spout have other rows the second time."""
     run_all(program(kind(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24)))
-    found = versions(tmp_path)
+    by_txid = versions(tmp_path)
     assert last(tmp_path) == [*range(TOTAL)]
-    assert [*found] == [max(found) - 1, max(found)], "older versions are removed"
+    assert [*by_txid] == [max(by_txid) - 1, max(by_txid)], "older versions are removed"
 
 
 def test_to_begin_with_the_last_staged_state_would_be_wrong(

@@ -72,7 +72,7 @@ def test_a_state_is_read_as_it_was_written(gateway: Gateway, tmp_path: Path) -> 
     step = SparkStep(summed, Total, state=state)
     for txid, attempt in ((1, 0), (2, 0), (2, 1)):
         before = folder.version_before(txid)
-        found = run(
+        totals = run(
             gateway,
             step,
             SALES.table([Sale("a", 1.5), Sale("b", 2.0)]),
@@ -82,12 +82,12 @@ def test_a_state_is_read_as_it_was_written(gateway: Gateway, tmp_path: Path) -> 
             state=None if before is None else str(before),
         )
         at = datetime(2026, 1, txid, tzinfo=UTC)
-        assert sorted(found) == [
+        assert sorted(totals) == [
             Total("a", Decimal("1.5") * txid, txid, at),
             Total("b", Decimal(2) * txid, txid, at),
         ]
     folder.publish(2)
-    assert [one.txid for one in batches_in(state.folder)] == [1, 2]
+    assert [batch.txid for batch in batches_in(state.folder)] == [1, 2]
 
 
 def no_pair(sales: Any, state: Any, batch: BatchInfo) -> Any:
@@ -159,10 +159,10 @@ def test_running_sums_are_those_of_a_plain_program_when_java_and_batches_fail(
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for file in folder.glob("*.parquet"):
-        found += parquet.read_table(file, partitioning=None).to_pylist()
-    return found
+        rows += parquet.read_table(file, partitioning=None).to_pylist()
+    return rows
 
 
 def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int, int]]]:
@@ -195,10 +195,10 @@ def test_the_example_counts_as_a_plain_program_when_processes_are_killed(
     any_worker = kill_worker(lambda run: chance.choice(run.plan.workers))
 
     def java(run: Any) -> bool:
-        there = processes("deploy.SparkSubmit")
-        for process in there:
+        victims = processes("deploy.SparkSubmit")
+        for process in victims:
             process.kill()
-        return bool(there)
+        return bool(victims)
 
     kills = [java, any_worker, java, any_worker]
     run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)

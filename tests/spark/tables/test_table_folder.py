@@ -127,10 +127,10 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[s
             calls.append(name)
             if len(calls) > at or (len(calls) == at and not after):
                 raise Crash
-            made = call(*args, **options)
+            result = call(*args, **options)
             if len(calls) == at:
                 raise Crash
-            return made
+            return result
 
         monkeypatch.setattr(owner, name, dies)
 

@@ -56,9 +56,11 @@ def seen(folder: Path) -> dict[int, list[int]]:
     """The numbers that a reader finds in each batch."""
     if not list(folder.glob("txid=*")):
         return {}
-    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+    written = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
     rows: dict[int, list[int]] = {}
-    for txid, number in zip(found["txid"].to_pylist(), found["number"].to_pylist(), strict=True):
+    for txid, number in zip(
+        written["txid"].to_pylist(), written["number"].to_pylist(), strict=True
+    ):
         rows.setdefault(txid, []).append(number)
     return rows
 
@@ -74,9 +76,9 @@ def program(
     topology = Topology("numbers", **SETTINGS)
     store = options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    made = read.apply((place or ScriptedPlace()).step(same, Row).write(FileTable(folder)))
+    numbers = read.apply((place or ScriptedPlace()).step(same, Row).write(FileTable(folder)))
     if after is not None:
-        made.peek(after)
+        numbers.peek(after)
     return topology
 
 
@@ -97,10 +99,10 @@ def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Pat
     topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24))
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert numbers_of(tmp_path) == [*range(TOTAL)]
-    kept = batches_in(tmp_path)
-    assert [one.txid for one in kept] == [*range(1, len(kept) + 1)]
-    assert sum(one.attempt > 0 for one in kept) >= 3
-    assert sum(one.rows for one in kept) == TOTAL
+    committed = batches_in(tmp_path)
+    assert [batch.txid for batch in committed] == [*range(1, len(committed) + 1)]
+    assert sum(batch.attempt > 0 for batch in committed) >= 3
+    assert sum(batch.rows for batch in committed) == TOTAL
 
 
 def test_to_publish_a_batch_before_its_commit_would_be_wrong(
@@ -206,7 +208,7 @@ def test_pyarrow_reads_int96_of_earlier_releases_beside_new_batches(tmp_path: Pa
         )
     kind = pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
     schema = pyarrow.dataset.dataset(tmp_path / "txid=2").schema
-    found = pyarrow.dataset.dataset(tmp_path, schema, kind, partitioning="hive")
-    assert found.to_table()["at"].to_pylist() == times * 2
+    dataset = pyarrow.dataset.dataset(tmp_path, schema, kind, partitioning="hive")
+    assert dataset.to_table()["at"].to_pylist() == times * 2
     plain = pyarrow.dataset.dataset(tmp_path / "txid=1").to_table()["at"]
     assert plain.cast(pa.timestamp("us"), safe=False).to_pylist()[1].year == 1816

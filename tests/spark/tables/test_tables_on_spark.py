@@ -100,21 +100,21 @@ def test_times_of_all_years_are_read_as_they_were_written_by_spark_and_by_pyarro
     pairs = zip(_DAYS, _TIMES, strict=True)
     moments = [Moment(number, day, at, [at]) for number, (day, at) in enumerate(pairs)]
     columns = RecordColumns.of(Moment)
-    made = run(
+    returned = run(
         gateway,
         SparkStep(identity, Moment, writers=(table(folder),)),
         columns.table(moments),
         id="1",
         txid=1,
     )
-    assert sorted(made) == moments
+    assert sorted(returned) == moments
     opened.publish(1)
     reading = SparkStep(Reading(str(folder)), MomentOfBatch)
     read = run(gateway, reading, columns.table(moments), id="2", txid=2)
     assert sorted(read) == [(*moment, 1) for moment in moments]
-    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table().sort_by("number")
-    assert found.schema.field("at").type == pyarrow.timestamp("us", "UTC")
-    assert [Moment(*row.values()) for row in found.select(Moment._fields).to_pylist()] == moments
+    stored = pyarrow.dataset.dataset(folder, partitioning="hive").to_table().sort_by("number")
+    assert stored.schema.field("at").type == pyarrow.timestamp("us", "UTC")
+    assert [Moment(*row.values()) for row in stored.select(Moment._fields).to_pylist()] == moments
     source = ObjectBatches(folder, type=Moment, shares=1, ends=True)
     assert sorted(Drive(source).emit(1)) == moments
 
@@ -138,20 +138,23 @@ def test_readers_see_only_committed_batches_in_a_table_and_in_a_stream(
     write(gateway, writing, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
     write(gateway, writing, Sale("c", 3.0), txid=2)
     opened.publish(1)
-    one = [Sold("a", 1.0, 1), Sold("b", 2.0, 1)]
-    assert write(gateway, reading) == write(gateway, following) == one
+    first = [Sold("a", 1.0, 1), Sold("b", 2.0, 1)]
+    assert write(gateway, reading) == write(gateway, following) == first
     opened.publish(2)
-    both = [*one, Sold("c", 3.0, 2)]
+    both = [*first, Sold("c", 3.0, 2)]
     assert write(gateway, reading) == write(gateway, following) == both
-    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
-    assert sorted(found["page"].to_pylist()) == ["a", "b", "c"]
-    kept = batches_in(folder)
-    assert [(one.txid, one.attempt, one.rows) for one in kept] == [(1, 1, 2), (2, 0, 1)]
-    assert all(report.seconds for report in kept)
+    stored = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+    assert sorted(stored["page"].to_pylist()) == ["a", "b", "c"]
+    reports = batches_in(folder)
+    assert [(report.txid, report.attempt, report.rows) for report in reports] == [
+        (1, 1, 2),
+        (2, 0, 1),
+    ]
+    assert all(report.seconds for report in reports)
     if isinstance(place, SparkConnect):
         return  # a client does not see jobs
-    assert all(report.jobs and report.application for report in kept)
-    assert not set(kept[0].jobs) & set(kept[1].jobs)
+    assert all(report.jobs and report.application for report in reports)
+    assert not set(reports[0].jobs) & set(reports[1].jobs)
 
 
 def in_three(df: Any, batch: BatchInfo) -> Any:
@@ -169,7 +172,7 @@ def test_the_rows_of_an_adaptive_plan_are_counted_once(gateway: Gateway, tmp_pat
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
     write(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
     opened.publish(1)
-    assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
+    assert [(report.rows, report.files) for report in batches_in(tmp_path)] == [(1, 1)]
 
 
 class LosesFile(Table):
@@ -189,7 +192,9 @@ def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
         write(gateway, SparkStep(in_three, Sale, writers=(LosesFile(tmp_path),)), *sales)
     write(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
     opened.publish(1)
-    assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
+    assert [(report.attempt, report.rows, report.files) for report in batches_in(tmp_path)] == [
+        (1, 9, 3)
+    ]
 
 
 def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(

@@ -164,7 +164,7 @@ def ordinary(state: Any, facts: Callable[[int], Spout[Fact]] = Facts) -> Topolog
     first = topology.spout("facts", facts(1), fields=Fact)
     second = topology.spout("others", facts(2), fields=Fact)
     by_key = first.group_by("key")
-    made = {
+    streams = {
         "remembered": by_key.process(remember, state=state, parallelism=2),
         "timed": by_key.process(
             later, on_timer=due, event_time="at", state=state, name="timed", fields=Fact
@@ -192,13 +192,13 @@ def ordinary(state: Any, facts: Callable[[int], Spout[Fact]] = Facts) -> Topolog
         "total": first.aggregate(reduce(_highest, -1), state=state, name="latest"),
     }  # fmt: skip
     of_totals = (
-        made["totals"].group_by("count").aggregate(sum_("number_sum"), state=state, name="sums")
+        streams["totals"].group_by("count").aggregate(sum_("number_sum"), state=state, name="sums")
     )
-    table = made["totals"].group_by("key").table(state=state, name="table", wait=False)
-    made["joined"] = second.join(table, "key")
+    table = streams["totals"].group_by("key").table(state=state, name="table", wait=False)
+    streams["joined"] = second.join(table, "key")
     last = first.group_by("key").table(state=state, name="last", field="at", wait=False)
-    made["last"] = second.join(last, "key", fields=JOINED)
-    for name, rows in {**made, "sums": of_totals}.items():
+    streams["last"] = second.join(last, "key", fields=JOINED)
+    for name, rows in {**streams, "sums": of_totals}.items():
         rows.shuffle().bolt(f"{name}-rows", Seen)
     return topology
 

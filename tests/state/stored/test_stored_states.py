@@ -40,17 +40,17 @@ SAME = ("remembered", "timed", "highest", "panes", "collected", "counted", "sess
 JOINS = ("inner", "outer")
 
 
-def check_results(found: dict[str, Any]) -> None:
+def check_results(results: dict[str, Any]) -> None:
     """Check the rows of a run that was continued. Those of ended windows may come again."""
     expected = run_to_end(ordinary(MemoryState()), None)
     for name in (*SAME, *JOINS):
-        assert {*found[f"{name}-rows"]} == {*expected[f"{name}-rows"]}, name
-    totals = {row for row in found["totals-rows"] if row.startswith("('b'")}
+        assert {*results[f"{name}-rows"]} == {*expected[f"{name}-rows"]}, name
+    totals = {row for row in results["totals-rows"] if row.startswith("('b'")}
     number = len(NUMBERS["b"]), sum(NUMBERS["b"]), max(NUMBERS["b"])
     assert repr(("b", *number)) in totals
-    assert repr((len(FACTS_MADE) - 1,)) in found["total-rows"]
-    assert found["joined-rows"]
-    assert found["last-rows"]
+    assert repr((len(FACTS_MADE) - 1,)) in results["total-rows"]
+    assert results["joined-rows"]
+    assert results["last-rows"]
 
 
 def test_a_savepoint_with_states_in_memory_resumes() -> None:
@@ -62,15 +62,15 @@ def test_a_savepoint_with_states_in_a_store_resumes() -> None:
     savepoint = Savepoint.from_bytes(KEPT.name, KEPT.read_bytes())
     state = MemoryState(shelf=from_json(json.loads(STORED.read_text())))
     check_results(run_to_end(ordinary(state), savepoint))
-    found = {key: value["numbers"] for key, value in state.items("remember")}
-    assert found == NUMBERS
+    numbers = {key: value["numbers"] for key, value in state.items("remember")}
+    assert numbers == NUMBERS
 
 
 def test_a_state_is_read_without_its_classes() -> None:
     state = MemoryState(shelf=from_json(json.loads(STORED.read_text())))
-    found = dict(state.items("remember"))
-    assert found.keys() == NUMBERS.keys()
-    for key, value in found.items():
+    entries = dict(state.items("remember"))
+    assert entries.keys() == NUMBERS.keys()
+    for key, value in entries.items():
         numbers = value["numbers"]
         assert value["seen"] == Counter(str(number % 3) for number in numbers)
         assert value["colors"].keys() == {"RED", "BLUE"}
@@ -83,11 +83,11 @@ def test_what_is_stored_is_what_was_stored() -> None:
     state = MemoryState()
     run_until_stop(ordinary(state))
     expected = from_json(json.loads(STORED.read_text()))
-    found = from_json(json.loads(json.dumps(to_json(state.shelf))))
-    assert found.values.keys() == expected.values.keys()
+    stored = from_json(json.loads(json.dumps(to_json(state.shelf))))
+    assert stored.values.keys() == expected.values.keys()
     for home, values in expected.values.items():
         if home.state not in NEW_FORMS:
-            assert with_ranks(found.values[home]) == with_ranks(values), home
+            assert with_ranks(stored.values[home]) == with_ranks(values), home
     assert {home.state for home in expected.values} >= NEW_FORMS
 
 
@@ -116,8 +116,8 @@ def test_states_of_batches_in_a_file_are_continued(kind: StateKind, tmp_path: Pa
     totals = {key: [len(numbers), sum(numbers)] for key, numbers in NUMBERS.items()}
     assert dict(state("totals").items()) == totals
     if kind is StateKind.OPAQUE:
-        found = state("remembered").items()
-        assert {key: value["<Memory>"]["numbers"] for key, value in found} == NUMBERS
+        entries = state("remembered").items()
+        assert {key: value["<Memory>"]["numbers"] for key, value in entries} == NUMBERS
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     run_to_end(in_batches(states_in(fresh, kind), InSqlite(fresh / PROGRESS)), None)
@@ -128,10 +128,10 @@ def test_states_of_batches_in_a_file_are_continued(kind: StateKind, tmp_path: Pa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_batches_store_in_a_file_is_what_they_stored(kind: StateKind, tmp_path: Path) -> None:
     run_until_stop(in_batches(states_in(tmp_path, kind), InSqlite(tmp_path / PROGRESS)))
-    found, expected = shown(dump(tmp_path)), shown(BATCHES[kind].read_text())
+    actual, expected = shown(dump(tmp_path)), shown(BATCHES[kind].read_text())
     for name in LEFT_OUT:
-        del found[name], expected[name]
-    assert found == expected
+        del actual[name], expected[name]
+    assert actual == expected
 
 
 # Windows have a row for each group and pane; of sums, the last batch is written or not yet.
@@ -140,11 +140,11 @@ LEFT_OUT = [f'INSERT INTO "{name}"' for name in ("panes", "collected", "counted"
 
 def shown(text: str) -> dict[str, list[str]]:
     """The values of each state in a dump, without the marks, which name the numbering of a run."""
-    found: dict[str, list[str]] = {}
+    inserts: dict[str, list[str]] = {}
     for line in text.split("\f")[0].splitlines():
         if line.startswith("INSERT INTO ") and "sunshower_marks" not in line:
-            found.setdefault(line.split(" VALUES", 1)[0], []).append(line)
-    return {name: sorted(lines) for name, lines in found.items()}
+            inserts.setdefault(line.split(" VALUES", 1)[0], []).append(line)
+    return {name: sorted(lines) for name, lines in inserts.items()}
 
 
 def test_the_texts_of_a_store_have_the_parts_of_all_tasks() -> None:

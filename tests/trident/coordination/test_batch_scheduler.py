@@ -51,43 +51,43 @@ class Naive:
 
     @property
     def current(self) -> int:
-        return 1 + sum(isinstance(one, Advance) for one in self.history)
+        return 1 + sum(isinstance(event, Advance) for event in self.history)
 
     def attempts(self, txid: int) -> list[int]:
         return [e.attempt for e in self.history if isinstance(e, Begin) and e.txid == txid]
 
     def status(self, txid: int) -> Status | None:
         """Of the last attempt; None if it is not active."""
-        found: Status | None = None
-        for one in self.history:
-            match one:
+        status: Status | None = None
+        for event in self.history:
+            match event:
                 case Begin(begun, _, _) if begun == txid:
-                    found = Status.PROCESSING
-                case ("acked", acked) if acked == txid and found is Status.PROCESSING:
-                    found = Status.PROCESSED
-                case ("acked", acked) if acked == txid and found is Status.COMMITTING:
-                    found = Status.COMMITTED
+                    status = Status.PROCESSING
+                case ("acked", acked) if acked == txid and status is Status.PROCESSING:
+                    status = Status.PROCESSED
+                case ("acked", acked) if acked == txid and status is Status.COMMITTING:
+                    status = Status.COMMITTED
                 case Commit(committing, _) if committing == txid:
-                    found = Status.COMMITTING
+                    status = Status.COMMITTING
                 case ("failed", failed, _) if failed <= txid:
-                    found = None
+                    status = None
                 case Advance(done, _) if done == txid:
-                    found = None
+                    status = None
                 case "restart":
-                    found = None
-        return found
+                    status = None
+        return status
 
     def blamed(self, txid: int) -> int:
         """The number of failures that count, since the last restart."""
         since: list[Any] = []
-        for one in self.history:
-            since = [] if one == "restart" else [*since, one]
-        return sum(one == ("failed", txid, True) for one in since)
+        for event in self.history:
+            since = [] if event == "restart" else [*since, event]
+        return sum(event == ("failed", txid, True) for event in since)
 
     @property
     def active(self) -> dict[int, Status]:
-        found = {txid: self.status(txid) for txid in range(self.current, self.current + MAX)}
-        return {txid: status for txid, status in found.items() if status is not None}
+        statuses = {txid: self.status(txid) for txid in range(self.current, self.current + MAX)}
+        return {txid: status for txid, status in statuses.items() if status is not None}
 
 
 EVENTS = st.lists(
@@ -173,8 +173,8 @@ class Trial:
             assert vars(self.scheduler) == before, "an old answer must change nothing"
 
     def restart(self) -> None:
-        kept = (self.scheduler.current, self.scheduler.attempts)
-        self.scheduler = BatchScheduler(*kept, **self.how)
+        progress = (self.scheduler.current, self.scheduler.attempts)
+        self.scheduler = BatchScheduler(*progress, **self.how)
         self.naive.history.append("restart")
         self.begun_s = -10.0
 
@@ -188,9 +188,9 @@ class Trial:
                 self.restart()
             case _:
                 self.answer(event)
-        found = {txid: one.status for txid, one in self.scheduler.active.items()}
-        assert found == self.naive.active
-        assert len(found) <= MAX
+        active = {txid: batch.status for txid, batch in self.scheduler.active.items()}
+        assert active == self.naive.active
+        assert len(active) <= MAX
         assert self.scheduler.current == self.naive.current
 
 

@@ -44,7 +44,7 @@ class Held(Hook):
 
 
 def figure(run: RayRun, name: str) -> float:
-    tasks = [one for one in run.snapshot().tasks() if one.component == "$mastercoord-g"]
+    tasks = [task for task in run.snapshot().tasks() if task.component == "$mastercoord-g"]
     return tasks[0].figures.get(name, 0.0) if tasks else 0.0
 
 

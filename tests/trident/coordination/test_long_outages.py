@@ -176,8 +176,8 @@ def declared(state: Callable[[str], Any], row_s: float) -> Topology:
 
 
 def outcome(states: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: dict(states[f"{name}-rows"].items())["rows"] for name in STATES[1:]}
-    return {**kept, "totals": dict(states["totals"].items("totals"))}
+    rows = {name: dict(states[f"{name}-rows"].items())["rows"] for name in STATES[1:]}
+    return {**rows, "totals": dict(states["totals"].items("totals"))}
 
 
 @pytest.mark.parametrize(("at_s", "away_s"), [(3.0, 60.0), (8.0, OUTAGE_S)])

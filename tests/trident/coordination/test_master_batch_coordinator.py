@@ -92,7 +92,7 @@ def test_a_batch_that_keeps_failing_is_skipped_and_the_others_are_committed(tmp_
     run(rig)
     assert rig.database.counts == Counter([*range(6), *range(9, 20)])
     dead: list[Any] = [json.loads(line) for line in letters.read_text().splitlines()]
-    assert sorted(one["record"]["number"] for one in dead) == [6, 7, 8]
+    assert sorted(letter["record"]["number"] for letter in dead) == [6, 7, 8]
     first = dead[0]
     assert (first["message_id"], first["attempts"], first["spout"]) == (3, 2, "numbers")
     assert first["component"] == "middle"
@@ -176,7 +176,7 @@ def test_an_outage_in_a_function_is_reported() -> None:
     hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
     sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
     assert sim.wait(120.0), sim._describe()
-    reports = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    reports = [report.text for task in sim.snapshot().tasks() for report in task.health.last]
     assert any("TapeUnreachable: no batch 3" in text for text in reports)
     assert len(reports) < 5, "reports are rate-limited"
 
@@ -232,7 +232,7 @@ def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -
     second = SimCluster(2, check=True).submit(new.topology().graph())
     assert second.wait(60.0)
     new.check()
-    written = {path: kept.value for path, kept in store.forest.nodes.items() if "/meta" not in path}
+    written = {path: node.value for path, node in store.forest.nodes.items() if "/meta" not in path}
     with pytest.raises(TopologyFailed, match=r"of a later coordinator.*twice with one store"):
         first.wait(900.0)  # its doubt lasts ten minutes
     assert new.database.counts == Counter(range(60))
@@ -271,7 +271,7 @@ def test_a_skipped_batch_stays_skipped_when_its_coordinator_is_killed(tmp_path: 
     assert sim.wait(120.0), sim._describe()
     assert hook.kill is None
     dead = [json.loads(line) for line in letters.read_text().splitlines()]
-    assert {one["record"]["number"] for one in dead} == {6, 7, 8}
+    assert {letter["record"]["number"] for letter in dead} == {6, 7, 8}
     assert rig.database.counts == Counter([*range(6), *range(9, 20)])
 
 
@@ -295,10 +295,10 @@ class FirstCall(Steps):
 
 class QuietCoordinator(NumbersCoordinator):
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
-        made = super().initialize(txid, previous, current)
-        if made["start"] >= 10 and self.context.clock.now() < self.spout.hook.begun_s + 20.0:
-            return {"start": made["start"], "end": made["start"]}
-        return made
+        metadata = super().initialize(txid, previous, current)
+        if metadata["start"] >= 10 and self.context.clock.now() < self.spout.hook.begun_s + 20.0:
+            return {"start": metadata["start"], "end": metadata["start"]}
+        return metadata
 
 
 @pytest.mark.parametrize("max_batches", [pytest.param(1, marks=pytest.mark.long), 3])
@@ -330,7 +330,7 @@ def test_a_failed_batch_is_reported_only_if_its_error_asks_for_it(error: type[Fa
     sim = SimCluster(3, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
     rig.check()
-    errors = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    errors = [report.text for task in sim.snapshot().tasks() for report in task.health.last]
     if error is ReportedFailedBatch:
         assert len(errors) == 1
         assert "batch 3, attempt 0: exception in middle" in errors[0]

@@ -123,11 +123,11 @@ def test_a_batch_ends_when_all_counts_and_all_parts_have_arrived() -> None:
     assert first.state == "acked"
     counts = [task.count(1, 1)]
     task.part(2, [Row(0, 3)])
-    assert [one.state for one in counts] == ["open"], "a count is missing"
+    assert [count.state for count in counts] == ["open"], "a count is missing"
     assert task.operator.done == []
     counts.append(task.count(2, 1))
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
-    assert [one.state for one in counts] == ["acked", "acked"]
+    assert [count.state for count in counts] == ["acked", "acked"]
     assert task.counts == [1, 1]
 
 
@@ -166,7 +166,7 @@ def test_rows_that_arrive_as_lists_become_records_again() -> None:
 def test_a_committing_stage_waits_for_the_command_of_the_master() -> None:
     task = Task(commits=True)
     counts = [task.count(1, 0), task.count(2, 0)]
-    assert [one.state for one in counts] == ["acked", "acked"], "the process phase is over here"
+    assert [count.state for count in counts] == ["acked", "acked"], "the process phase is over here"
     assert task.operator.done == []
     assert task.counts == []
     assert task.commit().state == "acked"
@@ -277,10 +277,10 @@ def test_early_and_late_rows_of_the_same_tasks_are_counted_in_both_phases() -> N
     task = mixed_task()
     receive_part(task, 1, "rows0")
     counts = [receive_count(task, 1, 1, late=False)]
-    assert [one.state for one in counts] == ["open"], "a count is missing"
+    assert [count.state for count in counts] == ["open"], "a count is missing"
     receive_part(task, 2, "rows0")
     counts.append(receive_count(task, 2, 1, late=False))
-    assert [one.state for one in counts] == ["acked", "acked"]
+    assert [count.state for count in counts] == ["acked", "acked"]
     assert task.operator.done == []
     receive_part(task, 1, "rows1")
     receive_count(task, 1, 2, late=True)

@@ -66,7 +66,7 @@ sales = st.lists(
 def test_aggregated_groups_equal_those_of_a_dictionary(rows: list[Sale], parallelism: int) -> None:
     topology, stream = stub_stream(Sale, parallelism=2)
     by = stream.group_by("shop", "item")
-    made = collected(
+    results = collected(
         by.aggregate(
             *(count(), sum_("price"), min_("price"), max_("price"), average("price")),
             collect("price"),
@@ -77,7 +77,7 @@ def test_aggregated_groups_equal_those_of_a_dictionary(rows: list[Sale], paralle
     groups: dict[Any, list[int]] = {}
     for sale in rows:
         groups.setdefault((sale.shop, sale.item), []).append(sale.price)
-    assert sorted((*row[:-1], sorted(row[-1])) for row in made) == sorted(
+    assert sorted((*row[:-1], sorted(row[-1])) for row in results) == sorted(
         (*key, len(of), sum(of), min(of), max(of), sum(of) / len(of), sorted(of))
         for key, of in groups.items()
     )
@@ -120,11 +120,11 @@ class Products(CombinerAggregator[Sale, int]):
 
 def test_the_three_kinds_of_aggregators_can_be_combined() -> None:
     topology, stream = stub_stream(Sale, parallelism=2)
-    made = collected(
+    results = collected(
         stream.group_by("shop").aggregate(Longest(), Prices(), Products(), parallelism=2)
     )
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5), Sale("a", "z", 3)])
-    assert sorted(made) == [("a", "z", 2, 3, 6), ("b", "y", 5, 5, 5)]
+    assert sorted(results) == [("a", "z", 2, 3, 6), ("b", "y", 5, 5, 5)]
 
 
 def test_a_chain_of_aggregators_yields_all_combinations_of_their_rows() -> None:
@@ -135,9 +135,9 @@ def test_a_chain_of_aggregators_yields_all_combinations_of_their_rows() -> None:
             yield from ((price,) for price in state)
 
     topology, stream = stub_stream(Sale)
-    made = collected(stream.aggregate(Twice(), count()))
+    results = collected(stream.aggregate(Twice(), count()))
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5)])
-    assert sorted(made) == [(2, 2), (5, 2)]
+    assert sorted(results) == [(2, 2), (5, 2)]
 
 
 def test_a_batch_without_rows_has_a_count_of_zero_once() -> None:
@@ -186,33 +186,33 @@ def test_a_join_pairs_rows_of_one_batch(how: Any, left: list[Sale], right: list[
     _, theirs = stub_stream(Sale, "theirs", topology, group="g")
     names = ("shop", "item", "price", "theirs")
     joined = ours.join(theirs, ["shop", "item"], how=how, parallelism=2, fields=names)
-    made = collected(joined)
+    pairs = collected(joined)
     runner = Runner(topology)
     runner.batch(ours=left, theirs=right)
     expected = Counter(
-        (one.shop, one.item, one.price, other.price)
-        for one in left
+        (row.shop, row.item, row.price, other.price)
+        for row in left
         for other in right
-        if (one.shop, one.item) == (other.shop, other.item)
+        if (row.shop, row.item) == (other.shop, other.item)
     )
     if how == "left":
         keys = {(other.shop, other.item) for other in right}
-        alone = (one for one in left if (one.shop, one.item) not in keys)
-        expected += Counter((one.shop, one.item, one.price, None) for one in alone)
-    assert Counter(made) == expected
-    made.clear()
+        alone = (row for row in left if (row.shop, row.item) not in keys)
+        expected += Counter((row.shop, row.item, row.price, None) for row in alone)
+    assert Counter(pairs) == expected
+    pairs.clear()
     runner.batch(ours=left, theirs=[])
-    assert len(made) == (len(left) if how == "left" else 0)
+    assert len(pairs) == (len(left) if how == "left" else 0)
 
 
 def test_keys_of_a_join_may_have_two_names() -> None:
     topology, words = stub_stream(("word", "n"), "words", group="g")
     _, texts = stub_stream(("text", "m"), "texts", topology, group="g")
     joined = words.join(texts, "word", "text")
-    made = collected(joined)
+    pairs = collected(joined)
     Runner(topology).batch(words=[("a", 1), ("b", 2)], texts=[("b", 3), ("b", 4)])
     assert joined.schema.fields == ("word", "n", "m")
-    assert sorted(made) == [("b", 2, 3), ("b", 2, 4)]
+    assert sorted(pairs) == [("b", 2, 3), ("b", 2, 4)]
 
 
 def test_merged_streams_need_no_repartitioning() -> None:
@@ -258,9 +258,9 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
         return stream.flat_map(split).filter(is_long)
 
     topology, lines = stub_stream(Line)
-    made = collected(lines.apply(long_words))
+    words = collected(lines.apply(long_words))
     Runner(topology).batch([Line("a long line")])
-    assert made == [Word("long"), Word("line")]
+    assert words == [Word("long"), Word("line")]
 
 
 class Together(Operator):
@@ -279,11 +279,11 @@ class Together(Operator):
 def test_a_custom_operator_may_have_several_inputs() -> None:
     topology, ours = stub_stream(Word, "ours", group="g", parallelism=2)
     _, theirs = stub_stream(Line, "theirs", topology, group="g")
-    made = collected(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
+    results = collected(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
     alone = collected(ours.operate(Together(), fields=("txid", "words", "lines")))
     ours.operate(Together(), fields=())
     Runner(topology).batch(ours=[Word("a"), Word("b"), Word("c")], theirs=[Line("d")])
-    assert made == [(1, 3, 1)]
+    assert results == [(1, 3, 1)]
     assert alone == [(1, 2, 0), (1, 1, 0)]
 
 
@@ -323,11 +323,11 @@ def test_rows_go_where_the_repartitioning_says() -> None:
     counts = {name: collected(way.partition_aggregate(count())) for name, way in ways.items()}
     runner = Runner(topology)
     runner.batch([Word("all"), *[Word("one")] * 9])
-    found = {name: [row[0] for row in rows] for name, rows in counts.items()}
-    fields = found.pop("fields")
+    task_counts = {name: [row[0] for row in rows] for name, rows in counts.items()}
+    fields = task_counts.pop("fields")
     assert sorted(fields) in ([0, 0, 0, 10], [0, 0, 1, 9])
-    assert max(found.pop("shuffle")) == 3
-    assert found == {
+    assert max(task_counts.pop("shuffle")) == 3
+    assert task_counts == {
         "broadcast": [10] * 4,
         "global": [10],
         "batch global": [0, 10, 0, 0],

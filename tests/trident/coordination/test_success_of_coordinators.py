@@ -20,26 +20,26 @@ class Raising(FixedBatchSpout):
     """Its coordinators raise when a batch is committed."""
 
     def coordinator(self, *about: Any) -> Coordinator:
-        made = super().coordinator(*about)
+        coordinator = super().coordinator(*about)
 
         def success(txid: int) -> None:
-            told.append(txid)
+            succeeded.append(txid)
             raise ValueError(txid)
 
-        made.success = success  # type: ignore[method-assign]
-        return made
+        coordinator.success = success  # type: ignore[method-assign]
+        return coordinator
 
 
-told: list[int] = []
+succeeded: list[int] = []
 
 
 def test_batches_continue_and_all_coordinators_are_told() -> None:
-    told.clear()
+    succeeded.clear()
     steps = [Step("ab"[n % 2], n) for n in range(20)]
     topology, state, store = Topology("steps"), MemoryState(), InMemory()
     first = batches(topology, "first", Raising(steps, 7, type=Step), store=store)
     first.group_by("key").aggregate(count(), state=state, name="found")
     run(topology)
     assert dict(state.items()) == {"a": 10, "b": 10}
-    assert told == sorted(set(told))
-    assert len(told) >= 3
+    assert succeeded == sorted(set(succeeded))
+    assert len(succeeded) >= 3

@@ -40,11 +40,11 @@ class Service(Shared):
 
     def __init__(self) -> None:
         self.running: list[Work] = []
-        self.most = 0
+        self.running_max = 0
 
     def begin(self, work: Work) -> None:
         self.running.append(work)
-        self.most = max(self.most, len(self.running))
+        self.running_max = max(self.running_max, len(self.running))
 
     def end(self, work: Work) -> None:
         with suppress(ValueError):
@@ -125,7 +125,7 @@ def test_a_batch_that_waits_is_not_over_and_others_begin_meanwhile() -> None:
     first = task.whole(1)
     task.tick(4.0)
     second = task.whole(2)
-    assert task.service.most == 2
+    assert task.service.running_max == 2
     assert (first.state, second.state, task.counts) == ("open", "open", [])
     task.tick(6.0)
     assert (first.state, second.state, task.counts) == ("acked", "open", [1, 0])
@@ -141,7 +141,7 @@ def test_a_waiting_batch_does_not_time_out() -> None:
     assert task.out.renewed == []
     for _ in range(3):
         task.tick(2.0)
-    assert [one.record.txid for one in task.out.renewed] == [1, 1, 1]
+    assert [message.record.txid for message in task.out.renewed] == [1, 1, 1]
     task.tick(3.8)
     assert held.state == "acked"
     task.tick(10.0)
@@ -151,7 +151,7 @@ def test_a_waiting_batch_does_not_time_out() -> None:
 def test_a_commit_waits_in_the_same_way() -> None:
     task = WaitingTask(commits=True)
     assert task.whole(1).state == "acked"
-    assert task.service.most == 0
+    assert task.service.running_max == 0
     command = task.commit()
     task.tick(9.0)
     assert (command.state, task.counts) == ("open", [])
@@ -187,7 +187,7 @@ def test_a_later_attempt_gives_up_the_work_of_the_earlier_one() -> None:
     assert (held.state, work.given_up) == ("failed", True)
     task.count(2, 0, attempt=1)
     task.tick(10.0)
-    assert [one.attempt for one in task.service.running] == []
+    assert [call.attempt for call in task.service.running] == []
     assert task.slow.finished == [1]
 
 
@@ -198,8 +198,8 @@ def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
     topology = Topology("waiting", message_timeout_s=5, block_max_s=3.0, **settings)
     spout = FixedBatchSpout(NUMBERS, 10, type=Row)
     numbers = batches(topology, "numbers", spout, store=InMemory(), max_batches=3)
-    made = numbers.global_().operate(slow, fields=Row)
-    made.group_by("number").aggregate(count(), state=state)
+    rows = numbers.global_().operate(slow, fields=Row)
+    rows.group_by("number").aggregate(count(), state=state)
     return topology
 
 
@@ -213,7 +213,7 @@ def test_work_may_take_longer_than_the_limits_of_trees_and_calls(commits: bool) 
     assert Counter(dict(state.items())) == Counter(row.number for row in NUMBERS)
     snapshot = run.snapshot()
     assert (snapshot.restarts, snapshot.component("$mastercoord-numbers").failed) == (0, 0)
-    assert service.most == (1 if commits else 3)
+    assert service.running_max == (1 if commits else 3)
 
 
 @seeds(8, kinds=2)

@@ -75,8 +75,8 @@ def hosts(zookeeper: ZooKeeper) -> str:
 def test_each_row_counts_once_when_a_worker_and_zookeeper_die(
     ray_cluster: RayCluster, zookeeper: ZooKeeper, hosts: str, tmp_path: Path
 ) -> None:
-    made = rig(hosts, Recorder(tmp_path, KILLED_AT, hold_at=OUTAGE_AT))
-    run = ray_cluster.submit(made.topology("in-zookeeper").graph())
+    numbers_rig = rig(hosts, Recorder(tmp_path, KILLED_AT, hold_at=OUTAGE_AT))
+    run = ray_cluster.submit(numbers_rig.topology("in-zookeeper").graph())
     try:
         until(lambda: OUTAGE_AT in Recorder(tmp_path).batches())
         assert run.snapshot().restarts == 1
@@ -90,7 +90,7 @@ def test_each_row_counts_once_when_a_worker_and_zookeeper_die(
         assert run.snapshot().restarts == 1, "an outage of the store ends no worker"
     finally:
         run.stop()
-    assert made.database.counts == Counter(range(TOTAL))
+    assert numbers_rig.database.counts == Counter(range(TOTAL))
 
 
 @pytest.mark.long
@@ -100,8 +100,8 @@ def test_a_topology_that_is_killed_and_submitted_again_continues_at_its_batch(
     first, second = (tmp_path / name for name in ("first", "second"))
     for folder in (first, second):
         folder.mkdir()
-    made = rig(hosts, Recorder(first, hold_at=12))
-    run = ray_cluster.submit(made.topology("in-zookeeper").graph())
+    numbers_rig = rig(hosts, Recorder(first, hold_at=12))
+    run = ray_cluster.submit(numbers_rig.topology("in-zookeeper").graph())
     try:
         until(lambda: 12 in Recorder(first).batches())
     finally:
@@ -118,4 +118,4 @@ def test_a_topology_that_is_killed_and_submitted_again_continues_at_its_batch(
     finally:
         run.stop()
     assert min(hook.batches()) == following
-    assert made.database.counts == Counter(range(TOTAL))
+    assert numbers_rig.database.counts == Counter(range(TOTAL))

@@ -77,7 +77,7 @@ def windowed(
     streams: Sequence[Any], window: Window, state: Any = None, tasks: int = 1, **more: Any
 ) -> tuple[list[Any], list[Any]]:
     """Declare windows over streams by user: lists of their rows, and of the late ones."""
-    found = (
+    windows = (
         streams[0]
         .merge(*streams[1:])
         .group_by("user")
@@ -90,7 +90,7 @@ def windowed(
             **more,
         )
     )
-    return collected(found), collected(found.late)
+    return collected(windows), collected(windows.late)
 
 
 def plain(rows: list[Any]) -> list[tuple[Any, ...]]:
@@ -210,19 +210,19 @@ def test_a_source_that_is_ended_while_its_last_batch_is_processed_ends_windows()
 def test_windows_of_the_clock_end_with_their_sources(kind: StateKind) -> None:
     topology = Topology("t")
     stream = batches(topology, "in", FixedBatchSpout(FOUR, 2, type=Click), store=InMemory())
-    found = stream.window(tumbling(seconds=3600), count(), state=MemoryState(kind))
-    rows = collected(found)
+    windows = stream.window(tumbling(seconds=3600), count(), state=MemoryState(kind))
+    rows = collected(windows)
     run(topology)
     assert rows == [(START + 3600, 4)]
 
 
 def test_a_window_that_keeps_open_ones_continues_in_the_next_run(tmp_path: Path) -> None:
-    (state, file), given = (SqliteState(tmp_path / "w.db"), tmp_path / "p.db"), list[Click]()
+    (state, file), all_clicks = (SqliteState(tmp_path / "w.db"), tmp_path / "p.db"), list[Click]()
 
     def next_run(window: Window, *times: float) -> tuple[list[Any], list[Any]]:
-        given.extend(clicks(*times))
+        all_clicks.extend(clicks(*times))
         topology = Topology("t")
-        spout = FixedBatchSpout(given, 3, type=Click)
+        spout = FixedBatchSpout(all_clicks, 3, type=Click)
         rows, late = windowed([batches(topology, "in", spout, store=InSqlite(file))], window, state)
         run(topology)
         return plain(rows), plain(late)
@@ -245,9 +245,9 @@ def test_a_run_says_how_many_windows_of_its_state_the_end_has_ended(
     windowed([stream], tumbling(seconds=10, field="at"), SqliteState(tmp_path / "w.db"))
     with caplog.at_level(logging.WARNING, "sunshower"):
         run(topology)
-    said = [record.message for record in caplog.records if "has ended" in record.message]
-    assert len(said) == 1
-    assert "state 'windows': the end of all sources has ended a window;" in said[0]
+    warnings = [record.message for record in caplog.records if "has ended" in record.message]
+    assert len(warnings) == 1
+    assert "state 'windows': the end of all sources has ended a window;" in warnings[0]
 
 
 # ---- late rows -----------------------------------------------------------------------------------
@@ -269,22 +269,22 @@ def test_late_rows_are_a_stream_also_when_their_batch_is_repeated(
     kind: StateKind, window: Window, late: list[Any]
 ) -> None:
     topology, stream = stub_stream(Click)
-    rows, found = windowed([stream], window, StateStub(kind))
+    rows, late_rows = windowed([stream], window, StateStub(kind))
     runner = Runner(topology)
     runner.batch(clicks(1, 32))
     rows.clear()
     batch = [*clicks(3, 4, 33), *clicks(5, user="b")]
     runner.batch(batch)
-    assert plain(found) == late
+    assert plain(late_rows) == late
     assert rows == []
     for _ in range(2):
-        found.clear()
+        late_rows.clear()
         runner.restart()
         runner.again(batch)
-        assert plain(found) == late
-    found.clear()
+        assert plain(late_rows) == late
+    late_rows.clear()
     runner.batch(clicks(34))
-    assert found == [], "each late row is emitted once"
+    assert late_rows == [], "each late row is emitted once"
 
 
 def test_windows_end_in_tasks_that_have_no_rows() -> None:
@@ -333,14 +333,14 @@ def test_windows_that_an_earlier_release_has_stored_are_continued(kind: StateKin
     assert plain(rows) == [("a", 40, [36.5, 37.0, 38.0, 39.0]), ("b", 40, [36.0])]
 
 
-@pytest.mark.parametrize("kept", ["combined", "rows"])
-def test_windows_of_a_number_that_an_earlier_release_has_stored_are_continued(kept: str) -> None:
+@pytest.mark.parametrize("form", ["combined", "rows"])
+def test_windows_of_a_number_that_an_earlier_release_has_stored_are_continued(form: str) -> None:
     """Written when all panes of a group were one value. The batch before is repeated first."""
     topology, stream = stub_stream(Click)
     state = StateStub()
-    for group, stored in json.loads(STORED.read_text())[f"count, {kept}"].items():
+    for group, stored in json.loads(STORED.read_text())[f"count, {form}"].items():
         state.values[0, ("$windows", group)] = tuple(stored)
-    aggregator = sum_("at") if kept == "combined" else Sum()
+    aggregator = sum_("at") if form == "combined" else Sum()
     window = stream.group_by("user").window(sliding(count=6, every=3), aggregator, state=state)
     rows = collected(window)
     runner = Runner(topology)
@@ -372,32 +372,32 @@ def test_a_window_of_the_results_of_a_window_ends_with_them(tasks: int, *, betwe
         first = first.filter(always).shuffle(parallelism=2)
     second = tumbling(seconds=20, field="end")
     rows = first.window(second, count(), sum_("n"), state=StateStub(), name="second")
-    found, late = collected(rows), collected(rows.late)
+    results, late = collected(rows), collected(rows.late)
     runner = Runner(topology)
     runner.batch([click for user in "abc" for click in clicks(1, 11, user=user)])
     runner.batch(clicks(12.5))
-    assert found == []
+    assert results == []
     runner.batch(clicks(21.9))
-    assert found == []
+    assert results == []
     runner.batch(clicks(22))  # the first windows have ended up to 20
-    assert found == [(20, 6, 7)]
-    found.clear()
+    assert results == [(20, 6, 7)]
+    results.clear()
     runner.batch(clicks(42, 19))
-    assert (found, late) == ([(40, 1, 2)], [])
+    assert (results, late) == ([(40, 1, 2)], [])
     runner.ended = True
     runner.batch([])
-    assert found[1:] == [(60, 1, 1)]
+    assert results[1:] == [(60, 1, 1)]
 
 
 def test_a_window_behind_a_window_moves_without_rows() -> None:
     topology, stream = stub_stream(Click)
     second = tumbling(seconds=5, field="end")
     of_a = counted(stream, tumbling(seconds=5, field="at")).filter(lambda row: row[0] == "a")
-    found = collected(of_a.window(second, count(), state=StateStub(), name="second"))
+    results = collected(of_a.window(second, count(), state=StateStub(), name="second"))
     runner = Runner(topology)
     runner.batch(clicks(1))
     runner.batch(clicks(6, user="b"))
-    assert found == [(5, 1)]
+    assert results == [(5, 1)]
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
@@ -408,21 +408,21 @@ def test_windows_of_windows_count_once_when_their_batch_is_repeated(kind: StateK
     )
     second = sliding(seconds=40, every=20, field="end")
     rows = first.window(second, sum_("n"), state=StateStub(kind), name="second")
-    found, late = collected(rows), collected(rows.late)
+    results, late = collected(rows), collected(rows.late)
     runner = Runner(topology)
     once: list[list[Any]] = []
     for times in ((1, 3, 14), (16, 25), (38, 7), (90,), ()):
         runner.ended = not times
         batch = clicks(*times)
         runner.batch(batch)
-        once.append([*found])
+        once.append([*results])
         for restarts in (False, True):
-            found.clear()
+            results.clear()
             if restarts:
                 runner.restart()
             runner.again(batch)
-            assert found == once[-1]
-        found.clear()
+            assert results == once[-1]
+        results.clear()
     assert [row for rows in once for row in rows] == [(20, 4), (40, 6), (60, 2), (100, 1), (120, 1)]
     assert late == []
 
@@ -437,10 +437,10 @@ def test_three_windows_and_a_silent_source_beside_them() -> None:
     rows = rows.map(lambda row: Click(row[0], row[1]), fields=Click)
     other = batches(topology, "other", FixedBatchSpout(SPARSE, 5, type=Click), group="g")
     tens = counted(rows.merge(other), tumbling(seconds=10, field="at"), name="tens")
-    found = tens.window(
+    fifties = tens.window(
         tumbling(seconds=50, field="end"), sum_("n"), count(), state=MemoryState(), name="fifties"
     )
-    rows, late = collected(found), collected(found.late)
+    rows, late = collected(fifties), collected(fifties.late)
     run(topology)
     assert sum(row[1] for row in rows) == 20 + 100
     assert late == []
@@ -451,33 +451,33 @@ def test_a_window_follows_an_idle_one_if_nothing_is_open_in_it() -> None:
     _, busy = stub_stream(Click, "busy", topology, group="g")
     five = tumbling(seconds=5, field="at")
     first = counted(silent, five).map(lambda row: Click(row[0], row[1]), fields=Click)
-    found = collected(first.merge(busy).window(five, count(), state=StateStub(), name="second"))
+    results = collected(first.merge(busy).window(five, count(), state=StateStub(), name="second"))
     runner = Runner(topology)
     runner.idle = {"silent"}
     runner.batch(busy=clicks(1))
     runner.batch(busy=clicks(12))
     runner.batch(busy=clicks(13))
-    assert found == [(5, 1)], "up to what the other has reached before the batch"
+    assert results == [(5, 1)], "up to what the other has reached before the batch"
     runner.idle = set()
     runner.batch(silent=clicks(12), busy=clicks(14))
     runner.idle = {"silent"}
     for at in (30, 31):
         runner.batch(busy=clicks(at))
-    assert found == [(5, 1)], "a window is open that holds a row of 12"
+    assert results == [(5, 1)], "a window is open that holds a row of 12"
 
 
 def test_a_window_behind_one_of_the_clock_ends_with_the_clock() -> None:
     topology, stream = stub_stream(Click)
     first = counted(stream, tumbling(seconds=10))
     minute = tumbling(seconds=60, field="end")
-    found = collected(first.window(minute, sum_("n"), state=StateStub(), name="second"))
+    results = collected(first.window(minute, sum_("n"), state=StateStub(), name="second"))
     clock = ManualClock()
     runner = Runner(topology, clock)
     for _ in range(7):
         runner.batch(clicks(1, 2))
         clock.advance(10)
     runner.batch([])
-    assert found == [(START + 60, 12)]
+    assert results == [(START + 60, 12)]
 
 
 # ---- behind distinct -----------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def test_results_of_several_rows_of_a_task_are_refused_after_any_repartitioning(
 ) -> None:
     _, stream = stub_stream(Word)
     transactional = StateStub(StateKind.TRANSACTIONAL)
-    made = make(spread(stream))
-    made.group_by("count").aggregate(sum_("count"), state=StateStub(), name="opaque")
-    for rows in (made, made.partition_by("count"), made.global_()):
+    results = make(spread(stream))
+    results.group_by("count").aggregate(sum_("count"), state=StateStub(), name="opaque")
+    for rows in (results, results.partition_by("count"), results.global_()):
         with pytest.raises(TopologyError, match="what is made of several rows of a task"):
             rows.group_by("count").aggregate(sum_("count"), state=transactional)
         with pytest.raises(TopologyError, match="what is made of several rows of a task"):

@@ -44,7 +44,7 @@ def to_first_of_two(stream: Any) -> Any:
 def requested(topology: Any) -> dict[str, Resources]:
     """The request of a task, for each component that has one."""
     components = topology.graph().components.values()
-    return {one.id: one.resources for one in components if one.resources}
+    return {component.id: component.resources for component in components if component.resources}
 
 
 BEGINS = [

@@ -46,23 +46,23 @@ def prices(*values: int, share: str = "a") -> list[Price]:
 
 
 def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
-    made = collected(stream)
+    results = collected(stream)
     runner = Runner(topology)
     for batch in batches:
         runner.batch(batch)
-    return made
+    return results
 
 
 def test_a_batch_writes_only_the_windows_of_its_own_groups() -> None:
     topology, stream = stub_stream(Price)
-    kept = StateStub()
-    stream.group_by("share").window(tumbling(count=3), sum_("price"), state=kept)
+    state = StateStub()
+    stream.group_by("share").window(tumbling(count=3), sum_("price"), state=state)
     runner = Runner(topology)
     for number in range(20):
         runner.batch(prices(1, 2, 3, share=f"s{number}"))
-    assert len(kept.plain()) == 20
-    assert max(len(str(value)) for value in kept.plain().values()) < 150
-    last = [key for key, (txid, _, _) in kept.values.items() if txid == runner.txid]
+    assert len(state.plain()) == 20
+    assert max(len(str(value)) for value in state.plain().values()) < 150
+    last = [key for key, (txid, _, _) in state.values.items() if txid == runner.txid]
     assert last == [(0, ("$windows", "s19"))], "a batch writes nothing of other groups"
 
 
@@ -71,50 +71,50 @@ def test_a_window_of_time_ends_when_later_rows_come() -> None:
     window = tumbling(seconds=10, field="at")
     windows = stream.group_by("share").window(window, sum_("price"), state=StateStub())
     late = prices(5)
-    made = run(windows, topology, prices(1, 9, 12), prices(11), prices(31), late)
-    assert made == [("a", 10, 10), ("a", 20, 23)]
+    results = run(windows, topology, prices(1, 9, 12), prices(11), prices(31), late)
+    assert results == [("a", 10, 10), ("a", 20, 23)]
 
 
 def test_a_window_of_time_waits_for_late_rows() -> None:
     topology, stream = stub_stream(Price)
     window = tumbling(seconds=10, field="at", late=5)
-    made = run(
+    results = run(
         stream.window(window, sum_("price"), state=StateStub()),
         topology,
         *(prices(1, 12), prices(2), prices(15), prices(3)),
     )
-    assert made == [(10, 3)]
+    assert results == [(10, 3)]
 
 
 def test_rows_that_come_too_late_are_counted() -> None:
     topology, stream = stub_stream(Price)
-    kept = StateStub()
-    window = stream.window(tumbling(seconds=10, field="at"), count(), state=kept)
+    state = StateStub()
+    window = stream.window(tumbling(seconds=10, field="at"), count(), state=state)
     run(window, topology, prices(25), prices(3), prices(15, 26))
-    assert kept.plain()["$windows"]["late"] == 2
+    assert state.plain()["$windows"]["late"] == 2
 
 
 def test_windows_by_the_time_of_batches_also_end_without_rows() -> None:
     topology, stream = stub_stream(Price)
-    kept = StateStub()
-    made = collected(stream.window(tumbling(seconds=60), count(), state=kept))
+    state = StateStub()
+    results = collected(stream.window(tumbling(seconds=60), count(), state=state))
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
     clock.advance(29)
     runner.batch(prices(3))
-    written = kept.values[0, "$windows"]
+    written = state.values[0, "$windows"]
     runner.batch([])
-    assert kept.values[0, "$windows"] == written, "no window has ended, so nothing is written"
+    assert state.values[0, "$windows"] == written, "no window has ended, so nothing is written"
     clock.advance(2)
     runner.batch([])
-    assert made == [(START + 60, 3)]
+    assert results == [(START + 60, 3)]
 
 
 def test_windows_also_end_when_the_clock_starts_again_at_zero() -> None:
     topology, stream = stub_stream(Price)
-    kept = StateStub()
-    made = collected(stream.window(tumbling(seconds=60), count(), state=kept))
+    state = StateStub()
+    results = collected(stream.window(tumbling(seconds=60), count(), state=state))
     runner = Runner(topology, ManualClock(1000.0))
     runner.batch(prices(1))
     later = runner.clock = ManualClock(0.0)  # another machine
@@ -122,7 +122,7 @@ def test_windows_also_end_when_the_clock_starts_again_at_zero() -> None:
     runner.batch(prices(2))
     later.advance(60)
     runner.batch([])
-    assert made == [(START + 1020, 2)]
+    assert results == [(START + 1020, 2)]
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
@@ -132,14 +132,14 @@ def test_a_batch_without_rows_and_its_repeat_fire_the_same_windows(kind: StateKi
     state, totals = MemoryState(kind), MemoryState(kind)
     windows = stream.window(tumbling(seconds=60), count(), state=state)
     windows.aggregate(sum_("count"), state=totals, name="totals")
-    made = collected(windows)
+    results = collected(windows)
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
     clock.advance(31)
     runner.batch([])
     runner.again([])
-    assert made == [(START + 60, 2)] * 2
+    assert results == [(START + 60, 2)] * 2
     runner.batch([])
     assert dict(totals.items()) == {"$GLOBAL$": 2}
 
@@ -172,16 +172,16 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         aggregators = [sum_("price")] if combined else [sum_("price"), FirstAndLast()]
         state = stream.group_by("share").window(window, *aggregators, state=StateStub(kind))
         numbers = ("kind", "number") if "number" in state.schema.fields else ()
-        made = collected(state.project("share", "window", "price_sum", *numbers))
+        results = collected(state.project("share", "window", "price_sum", *numbers))
         runner, each = Runner(topology), []
         for batch in batches:
             runner.batch(batch)
             for _ in range(repeats):
-                made.clear()
+                results.clear()
                 runner.restart()
                 runner.again(batch)
-            each.append(sorted(made, key=repr))
-            made.clear()
+            each.append(sorted(results, key=repr))
+            results.clear()
         return each
 
     once = fired(0, combined=True)
@@ -260,12 +260,12 @@ def test_only_the_last_attempt_of_each_batch_counts(
         topology, stream = stub_stream(Price)
         state, each = ShakyState(StateKind.OPAQUE), []
         windows = stream.group_by("share").window(window, *aggregators, state=state)
-        made, late = collected(windows), collected(windows.late)
+        results, late = collected(windows), collected(windows.late)
         runner = Runner(topology)
         for batch in batches:
             run_attempt = runner.batch
             for attempt in batch:
-                made.clear()
+                results.clear()
                 late.clear()
                 if attempt.restarts:
                     runner.restart()
@@ -273,7 +273,7 @@ def test_only_the_last_attempt_of_each_batch_counts(
                 with suppress(StoreUnreachable):
                     run_attempt(attempt.rows)
                 run_attempt = runner.again
-            each += [[*made], [*late]]
+            each += [[*results], [*late]]
         return each
 
     last = [[*batch[:-1], batch[-1]._replace(write="stored")] for batch in batches]

@@ -113,9 +113,9 @@ class Drive:
 
     def run(self, batches_max: int = 100) -> list[list[Any]]:
         """Run all batches to the last, and return the rows of each."""
-        found = []
+        batches = []
         for txid in range(1, batches_max + 1):
-            found.append(self.batch(txid))
+            batches.append(self.batch(txid))
             if self.is_last(txid):
                 break
-        return found
+        return batches

@@ -64,7 +64,7 @@ class _LogBatches:
         return [str(part) for part in range(len(self.log.partitions))]
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
-        self.at_end, found = {}, {}
+        self.at_end, positions = {}, {}
         for name, before in last.items():
             part, first = int(name), before["end"] if before else 0
             self.log.found.add(part)
@@ -75,10 +75,10 @@ class _LogBatches:
             end = min(len(events), first + pace)
             room.partition = name
             room.emit(events[first:end])
-            found[name] = {"first": first, "end": end}
+            positions[name] = {"first": first, "end": end}
             if end == len(events):
                 self.at_end[name] = begun_s
-        return found
+        return positions
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
         if any(int(name) in self.log.away for name in metadata):
@@ -131,8 +131,8 @@ class _BatchLogs(EventProgram):
     def produce(self, step: int) -> None:
         density = self.density
         self.density = {
-            (source, part): one
-            for (source, part), one in density.items()
+            (source, part): rate
+            for (source, part), rate in density.items()
             if (source, part) in self.first or part in self.logs[source].found
         }
         super().produce(step)
@@ -384,8 +384,8 @@ def streams_of(
     ):
         chance = Random(program.seed) if kind is Opaque else None
         spout = kind(log, draw.choice((2, 4, 50)), chance)
-        given = {"parallelism": tasks, "group": "g", **(about if not number else {})}
-        stream: Any = batches(topology, f"in-{number}", spout, **given)
+        options = {"parallelism": tasks, "group": "g", **(about if not number else {})}
+        stream: Any = batches(topology, f"in-{number}", spout, **options)
         if not number or draw.random() < 0.5:
             name = "relay" if not number else f"relay-{number}"
             stream = stream.partition_by("number", parallelism=2).named(name)
@@ -403,5 +403,5 @@ def _numbers(value: Any) -> Iterator[int]:
     if isinstance(value, int):
         yield value
     else:
-        for one in value:
-            yield from _numbers(one)
+        for item in value:
+            yield from _numbers(item)

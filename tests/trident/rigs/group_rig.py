@@ -199,14 +199,14 @@ class Database(Shared):
 
     def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
         """Write a batch; raise StaleAttempt if a later batch was written already."""
-        found: dict[int, Counter[int]] = {}
+        counts: dict[int, Counter[int]] = {}
         for row in rows:
-            found.setdefault(row.key, Counter())[row.number] += 1
+            counts.setdefault(row.key, Counter())[row.number] += 1
         mine = self.keys.setdefault(index, set())
-        for key in mine - set(found):
-            found[key] = Counter()
-        mine |= set(found)
-        for key, numbers in found.items():
+        for key in mine - set(counts):
+            counts[key] = Counter()
+        mine |= set(counts)
+        for key, numbers in counts.items():
             txid, now, before = self.values.get(key, (0, Counter[int](), Counter[int]()))
             if txid > attempt.txid:
                 raise StaleAttempt(f"key {key} is of batch {txid}, and here comes {attempt.txid}")

@@ -147,22 +147,22 @@ def declare(
     in_order = by_key.in_order("at", late=LATE)
     steps = PatternStep("even", is_even), PatternStep("odd", is_odd, at_least=1, strict=True)
 
-    def as_of(**given: Any) -> Any:
+    def as_of(**options: Any) -> Any:
         table = prices.group_by("key").table(field="at", **settings("versions"))
-        return orders.join(table, as_of="at", how="left", late=LATE, fields=PAIR, **given)
+        return orders.join(table, as_of="at", how="left", late=LATE, fields=PAIR, **options)
 
-    def current(**given: Any) -> Any:
+    def current(**options: Any) -> Any:
         """Each order: which version a table has depends on the moment."""
-        table = prices.group_by("key").table(field="at", **given)
+        table = prices.group_by("key").table(field="at", **options)
         return orders.join(table, how="left", fields=PAIR).map(order_of, fields=PAIR[:3])
 
-    def joined(**given: Any) -> Any:
-        fields = {} if given.get("how") in ("semi", "anti") else {"fields": PAIR}
-        return orders.join(prices, "key", field="at", late=LATE, **fields, **given)
+    def joined(**options: Any) -> Any:
+        fields = {} if options.get("how") in ("semi", "anti") else {"fields": PAIR}
+        return orders.join(prices, "key", field="at", late=LATE, **fields, **options)
 
     halves = orders.map(half_of, fields=("key", "half", "at"))
     last, about = PatternStep("last", is_even, strict=True), {"event_time": "at", "late": LATE}
-    made: dict[str, Callable[..., Any]] = {
+    operators: dict[str, Callable[..., Any]] = {
         "timed": partial(by_key.process, remind, on_timer=reminded, **about),
         "ordered": partial(in_order.process, collect_run, on_timer=run_is_over),
         "matched": partial(in_order.match, *steps, last, within=8 * STEP, select=rise),
@@ -170,7 +170,7 @@ def declare(
         "current": current,
         "distinct": partial(halves.distinct, ["key", "half"], **about),
         "ever": partial(orders.join, prices, "key", keep_s=None, fields=PAIR),
-        **{name: partial(joined, **given) for name, given in JOINS.items()},
+        **{name: partial(joined, **options) for name, options in JOINS.items()},
         "both": partial(
             by_key.connect(prices.group_by("key")).process,
             *(count_both,),
@@ -178,7 +178,7 @@ def declare(
             **about,
         ),
     }
-    return {name: make(**settings(name)) for name, make in made.items() if name in names}
+    return {name: make(**settings(name)) for name, make in operators.items() if name in names}
 
 
 def texts(rows: list[Any]) -> Counter[tuple[str, ...]]:
@@ -195,12 +195,12 @@ def of_ordinary_streams(
         topology.spout(kind.__name__, Records([row for log in part for row in log], type=kind))
         for kind, part in zip((Order, Price), logs, strict=True)
     ]
-    made: dict[str, list[Any]] = {}
+    outputs: dict[str, list[Any]] = {}
     for name, rows in declare(*streams, lambda name: {"name": name}, names).items():
-        made[name] = []
-        rows.peek(made[name].append)
+        outputs[name] = []
+        rows.peek(outputs[name].append)
     run_inline(topology.graph(), clock=ManualClock())
-    return {name: texts(rows) for name, rows in made.items()}
+    return {name: texts(rows) for name, rows in outputs.items()}
 
 
 class KeyedProgram(MovingProgram):
@@ -244,8 +244,8 @@ class KeyedProgram(MovingProgram):
                 about["interval_s"] = interval_s
             streams.append(batches(topology, type_.__name__, spout, **about))
         for name, rows in declare(*streams, settings, self.only).items():
-            kept = rows.global_().partition_persist(state(f"{name}-rows"), keep_rows)
-            kept.named(f"{name}-rows")
+            stored = rows.global_().partition_persist(state(f"{name}-rows"), keep_rows)
+            stored.named(f"{name}-rows")
         return topology
 
     def rows(self) -> dict[str, Counter[tuple[str, ...]]]:

@@ -134,11 +134,11 @@ def stored_name(state: KeptState) -> str:
 
 def events_of(draw: Random) -> list[list[Event]]:
     """The records of two partitions, each in the order of its times."""
-    found: list[list[Event]] = [[], []]
+    partitions: list[list[Event]] = [[], []]
     for number in range(SIZE):
         key = draw.choice(KEYS)
-        found[ord(key) % 2].append(Event(key, number, BEGIN_S + number * HOUR_S))
-    return found
+        partitions[ord(key) % 2].append(Event(key, number, BEGIN_S + number * HOUR_S))
+    return partitions
 
 
 class _Logs:
@@ -202,9 +202,9 @@ def half(event: Event) -> tuple[int, int]:
 
 def keep_rows(state: MapState, rows: Sequence[Any]) -> Iterator[Any]:
     """Store the rows of a batch below its first one, or below the rows that are equal."""
-    found = Counter(tuple(map(str, row)) for row in rows)
+    counts = Counter(tuple(map(str, row)) for row in rows)
     (old,) = state.multi_get(["rows"])
-    state.multi_put(["rows"], [sorted([*(map(tuple, old or ())), *found.elements()])])
+    state.multi_put(["rows"], [sorted([*(map(tuple, old or ())), *counts.elements()])])
     yield from ()
 
 
@@ -243,16 +243,16 @@ class MovingProgram:
 
         topology, draw = Topology("moving", **config), Random(self.draw.random())
         spout = (Opaque if self.is_opaque else Transactional)(self.logs, draw)
-        given: Any = {"store": self.batches, "max_batches": self.max_batches}
-        given |= {"parallelism": tasks.get("in", 1)}
-        rows = batches(topology, "in", spout, **given, interval_s=interval_s)
+        options: Any = {"store": self.batches, "max_batches": self.max_batches}
+        options |= {"parallelism": tasks.get("in", 1)}
+        rows = batches(topology, "in", spout, **options, interval_s=interval_s)
         by_key = rows.flat_map(self.code).group_by("key")
         counted = (count(), sum_("number"), count(name="odd", where=is_odd))
         totals = by_key.aggregate(*counted, fields=Total, **settings("totals"))
         totals.map(sized).group_by("size").aggregate(count(), sum_("sum"), **settings("sizes"))
         odd = by_key.process(odd_ones, **settings("marked"))
-        kept = odd.global_().partition_persist(state("odd-rows"), keep_rows, name="odd-rows")
-        kept.named("odd-rows")
+        stored = odd.global_().partition_persist(state("odd-rows"), keep_rows, name="odd-rows")
+        stored.named("odd-rows")
         at: Any = {"field": "at", "unit": "s", "zone": "Europe/Berlin"}
         slid = sliding(seconds=16 * HOUR_S, every=4 * HOUR_S, **at)
         visits = sessions(gap=6 * HOUR_S, late=HOUR_S, **at)
@@ -263,8 +263,8 @@ class MovingProgram:
         behind = rows_of["visits"].group_by("key")
         rows_of["spans"] = behind.window(spans, collect("numbers"), **settings("spans"))
         for name, ended in rows_of.items():
-            kept = ended.named(name).global_()
-            kept.partition_persist(state(f"{name}-rows"), keep_rows).named(f"{name}-rows")
+            all_rows = ended.named(name).global_()
+            all_rows.partition_persist(state(f"{name}-rows"), keep_rows).named(f"{name}-rows")
         updated = tumbling(seconds=8 * HOUR_S, allowed=4 * HOUR_S, **at)
         last = by_key.window(updated, sum_("number", name="sum"), **settings("updated"))
         last.named("updated")

@@ -98,16 +98,16 @@ class StateStubPart:
         return before if is_own else value
 
     def multi_update(self, keys: Sequence[Any], updates: Sequence[Any]) -> list[Any]:
-        made = []
+        results = []
         for key, update in zip(keys, updates, strict=True):
             txid, value, before = self._stored(key)
             if txid == self.txid and self.all.kind is StateKind.TRANSACTIONAL:
-                made.append(value)
+                results.append(value)
                 continue
             base = before if txid == self.txid else value
             self.written[key] = (self.txid, update(base), base)
-            made.append(self.written[key][1])
-        return made
+            results.append(self.written[key][1])
+        return results
 
     def multi_put(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         for key, value in zip(keys, values, strict=True):

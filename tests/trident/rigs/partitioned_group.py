@@ -131,7 +131,7 @@ class Group:
             txid += 1
         if len(self.active) >= 4:
             return
-        before = [one for one in self.stored if one < txid]
+        before = [stored_txid for stored_txid in self.stored if stored_txid < txid]
         previous = self.stored[max(before)] if before else None
         known = self.stored.get(txid)
         self.stored[txid] = self.coordinator.initialize(txid, previous, known)
@@ -173,7 +173,7 @@ class Group:
 
     def fail(self, txid: int) -> None:
         """Fail a batch and those after it."""
-        for later in [one for one in self.active if one >= txid]:
+        for later in [active_txid for active_txid in self.active if active_txid >= txid]:
             del self.active[later]
 
     def commit(self, faulty: bool = True) -> None:
@@ -277,8 +277,8 @@ def faulty_group(kind: type[Any], chance: Random, steps: int) -> Group:
 
 def numbers_of(group: Group) -> Mapping[str, list[int]]:
     """The committed numbers of each partition, in order."""
-    found: dict[str, list[int]] = {name: [] for name in NAMES}
+    numbers: dict[str, list[int]] = {name: [] for name in NAMES}
     for rows in group.committed:
         for name, number in rows:
-            found[name].append(number)
-    return found
+            numbers[name].append(number)
+    return numbers

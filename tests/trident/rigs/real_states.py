@@ -47,18 +47,18 @@ class InState(Database):
 
     @property
     def counts(self) -> Counter[int]:
-        found = Counter[int]()
+        totals = Counter[int]()
         for _, numbers in self.factory.items("counts"):
-            found.update({int(number): count for number, count in numbers.items()})
-        return found
+            totals.update({int(number): count for number, count in numbers.items()})
+        return totals
 
 
 def add(state: MapState, rows: Sequence[Row]) -> None:
     """Count each number below its key."""
-    found: dict[int, Counter[str]] = {}
+    counts: dict[int, Counter[str]] = {}
     for row in rows:
-        found.setdefault(row.key, Counter())[str(row.number)] += 1
-    state.multi_update([*found], [plus(numbers) for numbers in found.values()])
+        counts.setdefault(row.key, Counter())[str(row.number)] += 1
+    state.multi_update([*counts], [plus(numbers) for numbers in counts.values()])
 
 
 def plus(numbers: Counter[str]) -> Callable[[Any], dict[str, int]]:

@@ -75,8 +75,8 @@ class Program:
 
     def submit(self) -> SimRun:
         """Start it, with random numbers of spout tasks and workers."""
-        made = RowBatches if self.kind is StateKind.TRANSACTIONAL else OpaqueRowBatches
-        spout = made(items(TOTAL, KEYS), self.size, partitions=3)
+        spout_class = RowBatches if self.kind is StateKind.TRANSACTIONAL else OpaqueRowBatches
+        spout = spout_class(items(TOTAL, KEYS), self.size, partitions=3)
         draw, topology = self.draw, Topology("recognised", **self._settings())
         stream = batches(
             topology,

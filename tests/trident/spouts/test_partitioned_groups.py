@@ -43,7 +43,9 @@ def check(group: Group) -> None:
     for name, numbers in numbers_of(group).items():
         assert numbers == [*range(group.logs.length[name])], name
     if not group.spout.commits:
-        assert not {where: found for where, found in group.emitted.items() if len(found) > 1}
+        assert not {
+            where: attempts for where, attempts in group.emitted.items() if len(attempts) > 1
+        }
 
 
 @BOTH
@@ -110,9 +112,9 @@ class AlwaysThree(Random):
 
 def logs() -> Logs:
     """One listed partition, with batches of three rows."""
-    made = Logs(AlwaysThree())
-    made.listed = {"t@0"}
-    return made
+    partition_logs = Logs(AlwaysThree())
+    partition_logs.listed = {"t@0"}
+    return partition_logs
 
 
 def numbers(rows: Sequence[Row]) -> list[int]:
@@ -150,8 +152,8 @@ def test_a_partition_moves_to_another_task_while_batches_are_in_progress(kind: t
     orders[1]["partitions"] = [None, "t@0"]  # from batch 2 on it is the other task's
     orders[2]["partitions"] = [None, "t@0"]
     taken = [CollectedRows(), CollectedRows(), CollectedRows()]
-    one, other = drive.emitters
-    for emitter, txids in ((other, (1, 2)), (one, (1, 2))):  # `other` is faster
+    slower, other = drive.emitters
+    for emitter, txids in ((other, (1, 2)), (slower, (1, 2))):  # `other` is faster
         for txid in txids:
             emitter.emit_batch(Attempt(txid, 0, 1), orders[txid - 1], taken[txid - 1])
     assert numbers(taken[0].rows) == [0, 1, 2]
@@ -183,12 +185,12 @@ def test_a_repeated_attempt_of_a_transactional_batch_has_the_same_partitions() -
 
 
 @BOTH
-@pytest.mark.parametrize("found", [3, [], {"txid": 1}])
+@pytest.mark.parametrize("metadata", [3, [], {"txid": 1}])
 def test_invalid_metadata_are_refused_with_the_name_of_their_node(
-    kind: type[Any], found: Any
+    kind: type[Any], metadata: Any
 ) -> None:
     drive = Drive(kind(logs()))
-    drive.metadata[1] = found
+    drive.metadata[1] = metadata
     with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
         drive.order(2)
     with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):

@@ -51,15 +51,15 @@ class _Reader:
         return [*self.source.rows]
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
-        found = {}
+        positions = {}
         for name, before in last.items():
             if name not in self.source.away:
                 first = before["end"] if before else 0
                 times = self.source.rows[name][first : first + self.source.taken]
                 room.partition = name
                 room.emit([(name, time) for time in times])
-                found[name] = {"end": first + len(times)}
-        return found
+                positions[name] = {"end": first + len(times)}
+        return positions
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
         """What is emitted again does not matter here."""
@@ -109,11 +109,11 @@ class TimedDrive(Drive):
 
     def done(self, txid: int, attempt: int = 0) -> SourceTime:
         """Run a batch from beginning to end."""
-        found = self.time(txid, attempt)
+        source_time = self.time(txid, attempt)
         self.commit(txid, attempt)
         self.tree_says(txid + 1)
         self.success(txid, attempt)
-        return found
+        return source_time
 
     def wait(self, seconds: float) -> None:
         assert isinstance(self.clock, ManualClock)
@@ -210,16 +210,16 @@ def test_windows_pass_over_a_silent_partition_up_to_what_the_others_had_reached_
     source = Source(a=[1], b=[1])
     drive = TimedDrive(kind(source))
     drive.done(1)
-    found = []
+    source_times = []
     for txid in range(2, 40):
         drive.wait(1.0)
         source.rows["a"] += [txid]
-        found.append(drive.done(txid))
-    is_idle = [time.idle for time in found]
+        source_times.append(drive.done(txid))
+    is_idle = [time.idle for time in source_times]
     assert is_idle == sorted(is_idle)
     assert is_idle.index(True) == IDLE_S
-    assert [*found[0]] == [*reached(1, 1)]
-    assert [*found[-1]] == [*reached(39, 38, idle=True)]
+    assert [*source_times[0]] == [*reached(1, 1)]
+    assert [*source_times[-1]] == [*reached(39, 38, idle=True)]
     source.rows["b"] += [37]
     assert drive.done(40) == reached(37, 1), "it holds windows back again"
 

@@ -61,8 +61,8 @@ def test_a_slow_function_receives_by_default_only_as_many_rows_as_it_processes_i
     """All rows in one batch would take 100 s, more than the limits of a call and of a tree."""
     monkeypatch.chdir(tmp_path)  # the default store is a file there
     topology, state = Topology("slow"), MemoryState()
-    given = Records([Row(n % 7) for n in range(1_000)], type=Row)
-    rows = batches(topology, "rows", PlainSpout(given, repeats=True))
+    source = Records([Row(n % 7) for n in range(1_000)], type=Row)
+    rows = batches(topology, "rows", PlainSpout(source, repeats=True))
     rows.filter(Slow()).group_by("key").aggregate(count(), state=state)
     run = SimCluster(1).submit(topology.graph())
     assert run.wait(200.0), run._describe()
@@ -85,9 +85,9 @@ def test_a_skipped_batch_is_not_used_to_estimate_the_time_of_rows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     topology, state = Topology("skipped"), MemoryState()
-    given = Records([Row(n) for n in range(500)], type=Row)
+    source = Records([Row(n) for n in range(500)], type=Row)
     skip = Skip(dead_letters="letters.jsonl")
-    rows = batches(topology, "rows", PlainSpout(given, repeats=True), skip=skip)
+    rows = batches(topology, "rows", PlainSpout(source, repeats=True), skip=skip)
     rows.filter(Poisoned()).group_by("key").aggregate(count(), state=state)
     run = SimCluster(1).submit(topology.graph())
     assert run.wait(600.0), run._describe()

@@ -178,7 +178,7 @@ class Tables(Spout[Word]):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         (Tables(), r"Tables has no records\(\)"),
         (Counted, "the class Counted makes no batches"),
@@ -187,10 +187,10 @@ class Tables(Spout[Word]):
     ],
 )
 def test_an_object_that_makes_no_batches_is_refused_with_the_alternatives(
-    given: Any, message: str
+    value: Any, message: str
 ) -> None:
     with pytest.raises(TopologyError, match=message):
-        as_trident_spout(given)
+        as_trident_spout(value)
 
 
 def test_a_trident_spout_is_not_wrapped(tmp_path: Any) -> None:

@@ -21,10 +21,10 @@ TEXTS = st.lists(st.lists(PARTS, max_size=12).map("".join), min_size=1, max_size
 
 
 def files(folder: Path, *texts: str) -> list[Path]:
-    found = [folder / f"{number}.txt" for number in range(len(texts))]
-    for path, text in zip(found, texts, strict=True):
+    paths = [folder / f"{number}.txt" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
         path.write_bytes(text.encode())
-    return found
+    return paths
 
 
 def lines(rows: list[Any]) -> list[str]:
@@ -40,8 +40,8 @@ def test_all_lines_come_once_with_batches_of_any_size(
     bounds = Bounds(records=records, bytes=size)
     drive = Drive(TextFileBatches(*paths, bounds=bounds, shares=shares), tasks)
     batches = drive.run(1_000)
-    found = [line for rows in batches for line in lines(rows)]
-    assert sorted(found) == sorted(line.text for line in TextFiles(*paths).records())
+    emitted = [line for rows in batches for line in lines(rows)]
+    assert sorted(emitted) == sorted(line.text for line in TextFiles(*paths).records())
     assert drive.is_last(len(batches))
 
 
@@ -104,9 +104,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(
     path = tmp_path / "marked.txt"
     path.write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n\xff")
     drive = Drive(TextFileBatches(path, encoding=encoding, bounds=Bounds(records=2, bytes=size)))
-    found = [drive.emit(1), *([drive.emit(2)] if size == 1 else [])]
-    assert [line for rows in found for line in lines(rows)] == ["a", "\ufeffb"]
+    batches = [drive.emit(1), *([drive.emit(2)] if size == 1 else [])]
+    assert [line for rows in batches for line in lines(rows)] == ["a", "\ufeffb"]
     with pytest.raises(SourceError, match="byte 10"):
-        drive.emit(1 + len(found))
+        drive.emit(1 + len(batches))
     drive.restart()
-    assert drive.emit(1, 1) == found[0]
+    assert drive.emit(1, 1) == batches[0]

@@ -97,7 +97,7 @@ def names(rows: list[Any]) -> list[str]:
 @pytest.mark.parametrize("spout", SPOUTS, ids=lambda spout: type(spout).__name__)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_each_row_is_in_one_batch_though_each_batch_is_repeated(spout: Any, restarts: bool) -> None:
-    drive, found = Drive(spout), list[str]()
+    drive, emitted = Drive(spout), list[str]()
     for txid in range(1, BATCHES):
         first = names(drive.emit(txid))
         if restarts:
@@ -106,22 +106,22 @@ def test_each_row_is_in_one_batch_though_each_batch_is_repeated(spout: Any, rest
         again = names(drive.batch(txid, 1))
         assert sorted(again) == sorted(first)
         drive.tree_says(txid + 1)
-        found += again
-    assert sorted(found) == ALL
+        emitted += again
+    assert sorted(emitted) == ALL
 
 
 @pytest.mark.parametrize("spout", SPOUTS, ids=lambda spout: type(spout).__name__)
 def test_each_row_is_in_one_batch_though_batches_overlap(spout: Any) -> None:
-    drive, found = Drive(spout), list[str]()
+    drive, emitted = Drive(spout), list[str]()
     for txid in range(1, BATCHES, 2):
         drive.emit(txid)
         drive.emit(txid + 1)
-        found += names(drive.emit(txid, 1)) + names(drive.emit(txid + 1, 1))
+        emitted += names(drive.emit(txid, 1)) + names(drive.emit(txid + 1, 1))
         for done in (txid, txid + 1):
             drive.commit(done, 1)
             drive.success(done, 1)
             drive.tree_says(done + 1)
-    assert sorted(found) == ALL
+    assert sorted(emitted) == ALL
 
 
 class Cyclic(PartitionedSpout):
@@ -160,11 +160,11 @@ OURS: list[Callable[[Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("made", OURS)
-def test_our_own_spouts_emit_nothing_twice_at_the_end(made: Any, tmp_path: Path) -> None:
-    drive, found = Drive(made(tmp_path)), list[str]()
+@pytest.mark.parametrize("make_spout", OURS)
+def test_our_own_spouts_emit_nothing_twice_at_the_end(make_spout: Any, tmp_path: Path) -> None:
+    drive, emitted = Drive(make_spout(tmp_path)), list[str]()
     for txid in range(1, BATCHES):
         drive.emit(txid)
-        found += names(drive.batch(txid, 1))
+        emitted += names(drive.batch(txid, 1))
         drive.tree_says(txid + 1)
-    assert sorted(found) == ALL
+    assert sorted(emitted) == ALL

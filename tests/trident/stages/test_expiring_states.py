@@ -48,25 +48,27 @@ def first(click: Click, state: KeyState[int]) -> Iterator[Click]:
 def expected_first() -> list[Click]:
     """The clicks whose ids are new, or come again after TTL."""
     written: dict[str, float] = {}
-    found, earlier = [], -inf
+    expected, earlier = [], -inf
     for begin in range(0, len(CLICKS), BATCH):
         rows = CLICKS[begin : begin + BATCH]
         for row in rows:
             now = max(row.at, earlier)
             if row.id not in written or written[row.id] + TTL <= now:
                 written[row.id] = now
-                found.append(row)
+                expected.append(row)
         earlier = max([earlier, *(row.at for row in rows)])
-    return found
+    return expected
 
 
-def declare(topology: Topology, ids: Any, counts: Any, **given: Any) -> Any:
+def declare(topology: Topology, ids: Any, counts: Any, **options: Any) -> Any:
     spout = FixedBatchSpout(CLICKS, BATCH, type=Click)
-    clicks = batches(topology, "clicks", spout, store=given.pop("store", InMemory()), **given)
-    made = clicks.group_by("id").process(first, state=ids, ttl_s=TTL, event_time="at")
+    clicks = batches(topology, "clicks", spout, store=options.pop("store", InMemory()), **options)
+    new_clicks = clicks.group_by("id").process(first, state=ids, ttl_s=TTL, event_time="at")
     # It keeps what a first attempt has decided: another decision would be seen here.
-    made.group_by("id", "at").aggregate(count(), state=counts, name="counts", not_exactly_once=True)
-    return made
+    new_clicks.group_by("id", "at").aggregate(
+        count(), state=counts, name="counts", not_exactly_once=True
+    )
+    return new_clicks
 
 
 def test_a_key_that_comes_after_its_time_is_new() -> None:
@@ -111,15 +113,15 @@ def test_by_the_clock_a_repeated_batch_has_the_time_of_its_first_attempt() -> No
     counts = MemoryState(StateKind.TRANSACTIONAL, name="counts")
     spout = FixedBatchSpout([Click("a", n) for n in range(60)], 1, type=Click)
     clicks = batches(topology, "clicks", spout, store=InMemory(), interval_s=0.2)
-    made = clicks.group_by("id").process(first, state=ids, ttl_s=1.0)
-    made.group_by("at").aggregate(count(), state=counts, name="counts", not_exactly_once=True)
+    new_clicks = clicks.group_by("id").process(first, state=ids, ttl_s=1.0)
+    new_clicks.group_by("at").aggregate(count(), state=counts, name="counts", not_exactly_once=True)
     sim = SimCluster(7, check=True).submit(topology.graph(), Layout.ISOLATE)
     kill_three(sim, 7, lambda number: 0.4 + 0.13 * (number % 7))
     assert sim.wait(600.0)
-    found = dict(counts.items())
-    assert set(found.values()) == {1}
-    assert 4 <= len(found) <= 30
-    assert 0 in found
+    totals = dict(counts.items())
+    assert set(totals.values()) == {1}
+    assert 4 <= len(totals) <= 30
+    assert 0 in totals
 
 
 def test_a_later_run_knows_when_states_were_written(tmp_path: Path) -> None:
@@ -183,8 +185,8 @@ def test_what_a_batch_has_removed_expires_again_when_its_repetition_has_no_rows(
     clicks = batches(topology, "clicks", spout, store=InMemory())
     clicks.distinct("id", state=ids, ttl_s=25, event_time="at", name="ids")
     stages = [component.implementation for component in topology.graph().components.values()]
-    operators = [one for stage in stages for one in getattr(stage, "operators", ())]
-    (operator,) = [one for one in operators if isinstance(one, KeyedInBatches)]
+    operators = [candidate for stage in stages for candidate in getattr(stage, "operators", ())]
+    (operator,) = [candidate for candidate in operators if isinstance(candidate, KeyedInBatches)]
     operator.prepare(Context("clicks", "ids", 0, 0, 1))
 
     def run_batch(txid: int, attempt: int, watermark: int, rows: list[Click]) -> None:
@@ -210,8 +212,8 @@ def test_distinct_rows_are_those_of_such_a_function(ttl_s: int | None) -> None:
     spout = FixedBatchSpout(CLICKS, BATCH, type=Click)
     clicks = batches(topology, "clicks", spout, store=InMemory())
     expiring: Any = {} if ttl_s is None else {"ttl_s": ttl_s, "event_time": "at"}
-    made = clicks.distinct("id", state=ids, **expiring)
-    made.group_by("id", "at").aggregate(count(), state=counts, name="counts")
+    new_clicks = clicks.distinct("id", state=ids, **expiring)
+    new_clicks.group_by("id", "at").aggregate(count(), state=counts, name="counts")
     run(topology)
     if ttl_s is not None:
         assert dict(counts.items()) == {tuple(click): 1 for click in expected_first()}

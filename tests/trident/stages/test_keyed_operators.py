@@ -165,7 +165,7 @@ def itself(order: Order) -> Order:
 
 @seeds(20)
 def test_a_pattern_behind_a_window_of_another_stage_has_each_match_once(seed: int) -> None:
-    draw, expected, found = Random(seed), list[Any](), MemoryState(name="found")
+    draw, expected, matches = Random(seed), list[Any](), MemoryState(name="found")
     logs = orders_of(draw)
     ordinary, topology = Topology("ordinary"), Topology("rising", **SETTINGS)
     rows = [order for pair in zip(*logs, strict=False) for order in pair]
@@ -176,12 +176,12 @@ def test_a_pattern_behind_a_window_of_another_stage_has_each_match_once(seed: in
     about: Any = {"store": InMemory(), "interval_s": 0.2, "max_batches": 1 + seed % 3, **TWO}
     stream: Any = batches(topology, "in", source, **about)
     risen = rising(stream.shuffle(**TWO).map(itself), {"state": MemoryState(), **TWO})
-    risen.global_().partition_persist(found, keep_rows)
+    risen.global_().partition_persist(matches, keep_rows)
     sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
     kill_three(sim, seed, lambda number: 0.4 + 0.13 * (number % 7))
     assert sim.wait(600.0)
     assert expected
-    assert texts(expected) == Counter(map(tuple, dict(found.items())["rows"]))
+    assert texts(expected) == Counter(map(tuple, dict(matches.items())["rows"]))
 
 
 # ---- tables and the clock ------------------------------------------------------------------------
@@ -207,12 +207,12 @@ USERS = [
 
 def clicks_with_names() -> Counter[tuple[str, ...]]:
     """Of batches of 4 clicks and 3 users: each click finds what the users of its batch changed."""
-    found, names = Counter[tuple[str, ...]](), dict[str, Any]()
+    counts, names = Counter[tuple[str, ...]](), dict[str, Any]()
     for first in range(0, 60, 4):
         names |= {user.user: user.name for user in USERS[first * 3 // 4 : first * 3 // 4 + 3]}
         for number, user in CLICKS[first : first + 4]:
-            found[user, str(number), str(names.get(user))] += 1
-    return found
+            counts[user, str(number), str(names.get(user))] += 1
+    return counts
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -324,11 +324,11 @@ def load(folder: Path) -> None:
 
 def entries_in(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
     """What the states have, by their names."""
-    found = {}
+    entries = {}
     with closing(sqlite3.connect(folder / FILES[0])) as database:
         for name in NAMES:
-            found[name] = {*database.execute(f'SELECT key, task, value FROM "{name}"')}
-    return found
+            entries[name] = {*database.execute(f'SELECT key, task, value FROM "{name}"')}
+    return entries
 
 
 def test_states_that_an_earlier_release_has_stored_are_continued(tmp_path: Path) -> None:
@@ -467,15 +467,15 @@ def test_only_the_last_attempt_of_a_batch_counts(seed: int, name: str) -> None:
         is_last, later = txid == 14, time + draw.randrange(8)
 
         def rows(first: int = time) -> list[Any]:
-            made = [Order(draw.choice("ab"), n, first + draw.randrange(20)) for n in range(3)]
+            orders = [Order(draw.choice("ab"), n, first + draw.randrange(20)) for n in range(3)]
             prices = [Price(draw.choice("ab"), first + draw.randrange(20), n) for n in range(2)]
-            return draw.sample([*made, *prices], draw.randrange(6))
+            return draw.sample([*orders, *prices], draw.randrange(6))
 
         last, attempts = rows(), draw.choice((0, 0, 1, 2))
         for attempt in range(attempts):
             task.run(Attempt(txid, attempt, 1), rows(), time + draw.randrange(9), is_last=False)
             if draw.random() < 0.2:
                 task = Task(*about)
-        found = task.run(Attempt(txid, attempts, 1), last, later, is_last=is_last)
-        assert found == plain.run(Attempt(txid, 0, 1), last, later, is_last=is_last), txid
+        results = task.run(Attempt(txid, attempts, 1), last, later, is_last=is_last)
+        assert results == plain.run(Attempt(txid, 0, 1), last, later, is_last=is_last), txid
         time = later

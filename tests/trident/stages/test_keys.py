@@ -124,10 +124,14 @@ def core() -> Topology:
 
 
 def check_core(results: Any) -> None:
-    tasks = [Counter(dict(found)) for found in results("fields")]
+    tasks = [Counter(dict(counts)) for counts in results("fields")]
     assert sum(tasks, Counter()) == expected(KEYS)
-    assert all(not (one.keys() & other.keys()) for one in tasks for other in tasks if one != other)
-    assert sum((Counter(dict(found)) for found in results("partial")), Counter()) == expected(KEYS)
+    assert all(
+        not (task.keys() & other.keys()) for task in tasks for other in tasks if task != other
+    )
+    assert sum((Counter(dict(counts)) for counts in results("partial")), Counter()) == expected(
+        KEYS
+    )
 
 
 @pytest.mark.parametrize("layout", [None, *Layout])

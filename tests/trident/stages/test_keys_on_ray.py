@@ -33,7 +33,7 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
         assert run.wait(120.0)
         # key_of() leaves keys as they are, but replaces NaN by the NaN object of this process,
         # which is the only one that equals itself as a key.
-        tasks = [Counter({key_of(k): n for k, n in found}) for found in run.results("group")]
+        tasks = [Counter({key_of(k): n for k, n in pairs}) for pairs in run.results("group")]
     finally:
         run.stop()
     assert dict(state.items()) == expected(STORED)
@@ -77,4 +77,4 @@ def test_classes_defined_in_a_function_are_sent_between_processes(ray_cluster: R
         days = run.results("seen")
     finally:
         run.stop()
-    assert sorted(day for one in days for day in one) == [*range(1, 9)]
+    assert sorted(day for task_days in days for day in task_days) == [*range(1, 9)]

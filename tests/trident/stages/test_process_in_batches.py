@@ -61,23 +61,25 @@ def plain() -> tuple[dict[str, Visit], int]:
     numbers = 0
     for click in CLICKS:
         state = states.setdefault(click.user, KeyState(None))
-        numbers += sum(one.number for one in visits(click, state))
-    return {user: one.value for user, one in states.items() if one.value is not None}, numbers
+        numbers += sum(row.number for row in visits(click, state))
+    return {
+        user: key_state.value for user, key_state in states.items() if key_state.value is not None
+    }, numbers
 
 
 def declare(topology: Topology, state: Any, numbers: Any, **options: Any) -> BatchStream[Any]:
     spout = FixedBatchSpout(CLICKS, 6, type=Click)
     options.setdefault("store", InMemory())
     clicks = batches(topology, "clicks", spout, **options)
-    made = clicks.group_by("user").process(visits, state=state, parallelism=2)
-    made.aggregate(sum_("number"), state=numbers, name="numbers")
-    return made
+    visited = clicks.group_by("user").process(visits, state=state, parallelism=2)
+    visited.aggregate(sum_("number"), state=numbers, name="numbers")
+    return visited
 
 
 def read(state: Any) -> dict[str, Visit]:
     """The states, decoded from what a reader without their classes sees."""
-    found = {user: stored["<Visit>"] for user, stored in state.items()}
-    return {user: Visit(set(one["pages"]), one["clicks"]) for user, one in found.items()}
+    values = {user: stored["<Visit>"] for user, stored in state.items()}
+    return {user: Visit(set(value["pages"]), value["clicks"]) for user, value in values.items()}
 
 
 @pytest.mark.parametrize("max_batches", [1, 4])
@@ -136,8 +138,8 @@ def test_a_program_can_query_the_state_of_a_key() -> None:
     topology = Topology("clicks")
     spout = FixedBatchSpout(CLICKS, 6, type=Click)
     clicks = batches(topology, "clicks", spout, store=InMemory(), max_batches=1)
-    made = clicks.group_by("user").process(visits, state=MemoryState())
-    clicks.group_by("user").state_query(made, fields="visit").peek(note)
+    visited = clicks.group_by("user").process(visits, state=MemoryState())
+    clicks.group_by("user").state_query(visited, fields="visit").peek(note)
     run(topology)
     assert len(answers) == len(CLICKS)
     assert {type(answer) for answer in answers} == {Visit, type(None)}

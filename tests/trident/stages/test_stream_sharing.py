@@ -55,9 +55,9 @@ def test_round_robin_shares_differ_by_at_most_one_row(
 
 def test_equal_keys_go_to_the_task_of_their_hash() -> None:
     rows = [(f"w{i % 10}", i) for i in range(100)]
-    found = shared(ByFields(WORDS, ("word",)), rows)
-    assert found == {
-        index: [row for row in rows if stable_hash(row[0]) % 3 == index] for index in found
+    shares = shared(ByFields(WORDS, ("word",)), rows)
+    assert shares == {
+        index: [row for row in rows if stable_hash(row[0]) % 3 == index] for index in shares
     }
     both = shared(ByFields(WORDS, ("count", "word")), rows)
     for index, share in both.items():
@@ -66,8 +66,8 @@ def test_equal_keys_go_to_the_task_of_their_hash() -> None:
 
 def test_objects_are_distributed_by_their_attributes() -> None:
     rows = [Sale("a", 1), Sale("b", 2), Sale("a", 3)]
-    found = shared(ByFields(Schema.of(Sale), ("shop",)), rows)
-    assert [rows[0], rows[2]] in [[s for s in share if s.shop == "a"] for share in found.values()]
+    shares = shared(ByFields(Schema.of(Sale), ("shop",)), rows)
+    assert [rows[0], rows[2]] in [[s for s in share if s.shop == "a"] for share in shares.values()]
 
 
 def test_one_task_receives_all_rows_and_no_rows_make_no_shares() -> None:

@@ -111,7 +111,7 @@ class TestChanges:
         program = Program(tmp_path, store, in_batches=in_batches)
         rows = program.events.group_by("key").aggregate(Extended(), **program.settings("totals"))
         last = {row[0]: row[1] for row in program.read(rows, damages=damages)}
-        assert last == {key: [at for own, at in EVENTS if own == key] for key in last}
+        assert last == {key: [at for event_key, at in EVENTS if event_key == key] for key in last}
         assert last.keys() == {*"ab"}
 
     def test_totals_of_totals(

@@ -51,7 +51,7 @@ class Program:
         topology, stream = stub_stream(Click)
         self.state = StateStub(kind)
         rows = stream.group_by("user").window(window, aggregator, state=self.state)
-        self.found, self.late = collected(rows), collected(rows.late)
+        self.results, self.late = collected(rows), collected(rows.late)
         self.runner = Runner(topology)
 
     def batch(self, number: int, *, again: bool = False) -> list[Any]:
@@ -59,8 +59,8 @@ class Program:
         self.runner.ended = number == len(BATCHES)
         rows = BATCHES[number] if number < len(BATCHES) else []
         (self.runner.again if again else self.runner.batch)(rows)
-        emitted = json.loads(json.dumps([self.found, self.late]))
-        self.found.clear()
+        emitted = json.loads(json.dumps([self.results, self.late]))
+        self.results.clear()
         self.late.clear()
         return [sorted(several, key=repr) for several in emitted]
 
@@ -78,8 +78,8 @@ def written(case: str, kind: StateKind) -> dict[str, Any]:
 
 
 def golden() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    contents: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return contents
 
 
 @pytest.mark.parametrize("name", golden() if FILE.exists() else ())
@@ -110,11 +110,11 @@ def test_the_format_is_that_of_the_file(case: str, kind: StateKind) -> None:
 
 
 def main() -> None:
-    kept = golden() if FILE.exists() else {}
+    contents = golden() if FILE.exists() else {}
     for case in CASES:
         for kind in KINDS:
-            kept[f"{case}, {kind.value}"] = written(case, kind)
-    lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
+            contents[f"{case}, {kind.value}"] = written(case, kind)
+    lines = (f"{json.dumps(name)}: {json.dumps(contents[name])}" for name in sorted(contents))
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

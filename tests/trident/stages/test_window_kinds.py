@@ -132,10 +132,10 @@ def test_results_are_those_of_an_ordinary_stream(
 
     draw = Random(seed)
     topology, stream = stub_stream(Click)
-    found = stream.group_by("user").window(
+    windows = stream.group_by("user").window(
         window, *aggregators, fields=fields, state=StateStub(state), parallelism=draw.randint(1, 3)
     )
-    results, late = collected(found), collected(found.late)
+    results, late = collected(windows), collected(windows.late)
     runner, all_results = Runner(topology), list[Any]()
     while rows or not runner.ended:
         size = draw.choice((0, 1, 3, 9))
@@ -166,15 +166,15 @@ def test_sessions_grow_and_become_one_over_batches() -> None:
     topology, stream = stub_stream(Click)
     window = sessions(gap=5, field="at", late=10)
     rows = stream.group_by("user").window(window, collect("at"), state=StateStub())
-    found, late = collected(rows), collected(rows.late)
+    results, late = collected(rows), collected(rows.late)
     runner = Runner(topology)
     runner.batch([click(1), click(9)])
     runner.batch([click(5), click(30, "b")])  # both become one
-    assert [(*row[:2], sorted(row[2])) for row in found] == [("a", 14, [1, 5, 9])]
+    assert [(*row[:2], sorted(row[2])) for row in results] == [("a", 14, [1, 5, 9])]
     runner.batch([click(3)])
     assert late == [("a", 8, [3])]
     runner.batch([click(46, "b")])
-    assert found[1:] == [("b", 35, [30])]
+    assert results[1:] == [("b", 35, [30])]
 
 
 def test_a_row_is_late_for_sessions_also_in_a_task_without_rows_since() -> None:
@@ -182,13 +182,13 @@ def test_a_row_is_late_for_sessions_also_in_a_task_without_rows_since() -> None:
     topology, stream = stub_stream(Click)
     window = sessions(gap=5, field="at")
     rows = stream.group_by("user").window(window, count(), state=StateStub(), parallelism=3)
-    found, late = collected(rows), collected(rows.late)
+    results, late = collected(rows), collected(rows.late)
     runner = Runner(topology)
     for at in range(0, 60, 2):
         runner.batch([click(at)])
     runner.restart()
     runner.batch([click(3, user) for user in "bcdefgh"])
-    assert found == []
+    assert results == []
     assert sorted(late) == [(user, 8, 1) for user in "bcdefgh"]
 
 
@@ -199,11 +199,11 @@ def test_a_window_follows_sessions() -> None:
     tens = ended.window(
         tumbling(seconds=10, field="window"), count(), sum_("count"), state=StateStub(), name="tens"
     )
-    found, late = collected(tens), collected(tens.late)
+    results, late = collected(tens), collected(tens.late)
     runner = Runner(topology)
     for rows in ([click(1), click(3)], [click(5, "b")], [click(12, "c")], [click(22, "c")]):
         runner.batch(rows)
-    assert (found, late) == ([(10, 2, 3), (20, 1, 1)], [])
+    assert (results, late) == ([(10, 2, 3), (20, 1, 1)], [])
 
 
 # ---- several results, and ends by the values -----------------------------------------------------
@@ -218,16 +218,16 @@ def test_a_window_ends_by_its_values_once(kind: StateKind) -> None:
     topology, stream = stub_stream(Click)
     window = tumbling(seconds=10, field="at", until=is_full)
     rows = stream.group_by("user").window(window, count(name="n"), state=StateStub(kind))
-    found, late = collected(rows), collected(rows.late)
+    results, late = collected(rows), collected(rows.late)
     runner = Runner(topology)
     for batch in ([click(1), click(2)], [click(3), click(4, "b")], [click(5)], [click(11)]):
         runner.batch(batch)
         runner.restart()
-        once = [*found]
+        once = [*results]
         runner.again(batch)
-        assert found[len(once) :] == once[len(once) - (len(found) - len(once)) :]
-        del found[len(once) :]
-    assert found == [("a", 10, 3), ("b", 10, 1)]
+        assert results[len(once) :] == once[len(once) - (len(results) - len(once)) :]
+        del results[len(once) :]
+    assert results == [("a", 10, 3), ("b", 10, 1)]
     assert late == [("a", 10, 1)] * 2  # of a batch and its repeat
 
 
@@ -236,12 +236,12 @@ def test_early_results_leave_by_the_time_of_batches() -> None:
     rows = stream.group_by("user").window(
         tumbling(seconds=10, field="at", early=3), count(name="n"), state=StateStub()
     )
-    found, clock = collected(rows), ManualClock()
+    results, clock = collected(rows), ManualClock()
     runner = Runner(topology, clock)
     for at in (1, 2, 2, 3, 3, 4, 15, 15, 15, 35):
         runner.batch([click(at)])
         clock.advance(1)
-    assert found == [
+    assert results == [
         ("a", 10, "early", 1, 4),
         ("a", 10, "final", 2, 6),
         ("a", 20, "early", 1, 1),
@@ -256,18 +256,18 @@ def test_early_results_that_were_emitted_count_on_after_a_restart(kind: StateKin
     rows = stream.group_by("user").window(
         tumbling(seconds=10, field="at", early=3), count(name="n"), state=StateStub(kind)
     )
-    found, clock = collected(rows), ManualClock()
+    results, clock = collected(rows), ManualClock()
     runner = Runner(topology, clock)
     numbers = list[int]()
     for _ in range(6):
         runner.batch([click(1)])
         runner.restart()
         clock.advance(3)
-        found.clear()
+        results.clear()
         runner.batch([click(2)])
-        numbers += [row[3] for row in found if row[2] == "early"]
+        numbers += [row[3] for row in results if row[2] == "early"]
     runner.batch([click(10)])
-    assert found[-1] == ("a", 10, "final", len(numbers) + 1, 12)
+    assert results[-1] == ("a", 10, "final", len(numbers) + 1, 12)
     assert numbers == [*range(1, len(numbers) + 1)]
 
 

@@ -88,10 +88,10 @@ class Program:
                 key: [sorted(each, key=repr) if isinstance(each, list) else each for each in value]
                 if isinstance(value, list)
                 else value
-                for key, value in found.items()
+                for key, value in values.items()
                 if key in ("a", "b", "$GLOBAL$")
             }
-            for name, found in rows.items()
+            for name, values in rows.items()
         }
 
 

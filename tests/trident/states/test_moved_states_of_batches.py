@@ -86,9 +86,9 @@ def opened(factory: Any, index: int, tasks: int) -> MapState:
 
 def write(state: MapState, index: int, tasks: int, attempt: Attempt, keys: Sequence[str]) -> None:
     """Commit the rows of a task: each adds one to its key."""
-    own = Counter(key for key in keys if task_index(key, tasks) == index)
+    counts = Counter(key for key in keys if task_index(key, tasks) == index)
     state.begin_commit(attempt)
-    state.multi_update([*own], [plus(number) for number in own.values()])
+    state.multi_update([*counts], [plus(number) for number in counts.values()])
     state.commit(attempt)
 
 
@@ -163,8 +163,8 @@ def counted(store: InMemory, state: KeptState, tasks: int, life: Life | None = N
     topology = Topology("counted")
     spout = FixedBatchSpout(EVENTS, 10, type=Event)
     rows = batches(topology, "in", spout, store=store).group_by("key")
-    given: Any = state if life is None else MortalState(state, life, state.kind, state.name)
-    rows.aggregate(count(), state=given, parallelism=tasks)
+    factory: Any = state if life is None else MortalState(state, life, state.kind, state.name)
+    rows.aggregate(count(), state=factory, parallelism=tasks)
     run_inline(topology.graph())
 
 
@@ -175,13 +175,13 @@ def test_a_part_that_was_rolled_back_is_refused_before_anything_moves() -> None:
         counted(store, state, 2, Life(5))
     behind = max(home for home in state.shelf.marks if home.task < 2)
     marks, values = state.shelf.marks, state.shelf.values
-    kept = dict(marks), {home: dict(found) for home, found in values.items()}
+    backup = dict(marks), {home: dict(entries) for home, entries in values.items()}
     del marks[behind]
     values.pop(behind, None)
     for tasks in (1, 3, 2):
         with pytest.raises(TopologyFailed, match=f"task {behind.task} is empty, but it had batch"):
             counted(store, state, tasks)
-    state.shelf.marks, state.shelf.values = kept
+    state.shelf.marks, state.shelf.values = backup
     counted(store, state, 1)
     assert dict(state.items()) == dict.fromkeys("abcde", 6)
 

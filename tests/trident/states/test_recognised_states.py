@@ -53,8 +53,8 @@ def test_processes_die_before_and_after_they_write_a_note() -> None:
 
 
 def test_a_check_that_is_too_strict_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def strict(self: LastWrite, found: Attempt | None, state: str) -> None:
-        if found != self.attempt:
+    def strict(self: LastWrite, attempt: Attempt | None, state: str) -> None:
+        if attempt != self.attempt:
             raise StateMismatch(f"{state} is not as noted")
 
     monkeypatch.setattr(LastWrite, "check", strict)
@@ -77,15 +77,15 @@ def shelf_of(program: Program) -> MemoryShelf:
 def behind(program: Program) -> list[int]:
     """The tasks whose state is older than its note."""
     counted = CountedIn(program.store, ("/transactional/numbers/coordinator",))
-    found = []
+    tasks_behind = []
     for task in range(program.tasks):
         mark = shelf_of(program).marks.get(Home("counts", task))
         last = mark and json.loads(mark.word)
         noted = counted.last_write("counts", task).attempt
         attempt = last and Attempt(last["txid"], last["attempt"], last["epoch"])
         if noted and (not attempt or order_of(attempt) < order_of(noted)):
-            found.append(task)
-    return found
+            tasks_behind.append(task)
+    return tasks_behind
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ STORE = "/transactional/lines/coordinator"
 
 
 def slot(factory: Any, store: InMemory) -> BatchSlot:
-    made = BatchSlot(factory, "count")
-    made.counted = CountedIn(store, (STORE, "/transactional/others/coordinator"))
-    made.open(CONTEXT)
-    return made
+    batch_slot = BatchSlot(factory, "count")
+    batch_slot.counted = CountedIn(store, (STORE, "/transactional/others/coordinator"))
+    batch_slot.open(CONTEXT)
+    return batch_slot
 
 
 def write(slot: BatchSlot, attempt: Attempt, **counts: int) -> None:
@@ -246,12 +246,12 @@ def test_a_state_without_notes_is_adopted_as_it_is() -> None:
     # In another store the incarnation differs, so only the note is checked.
     batches_of = store().get
     assert batches_of(f"{STORE}/states/count/0") is None
-    one = BatchSlot(factory, "count")
-    one._noted = CountedIn(store, (STORE,)).last_write("count", 0)
-    one._noted.check(Attempt(1, 0, 1), "state 'count', task 0")
-    one._noted.note(Attempt(1, 0, 1))
+    batch_slot = BatchSlot(factory, "count")
+    batch_slot._noted = CountedIn(store, (STORE,)).last_write("count", 0)
+    batch_slot._noted.check(Attempt(1, 0, 1), "state 'count', task 0")
+    batch_slot._noted.note(Attempt(1, 0, 1))
     with pytest.raises(StateMismatch):
-        one._noted.check(None, "state 'count', task 0")
+        batch_slot._noted.check(None, "state 'count', task 0")
 
 
 def test_a_former_life_cannot_overwrite_the_note_of_a_later_one() -> None:
@@ -317,32 +317,32 @@ def test_a_state_of_a_user_is_recognised_if_it_has_last_attempt() -> None:
 
 def test_a_state_that_was_accepted_as_not_exact_is_not_checked() -> None:
     store, factory = InMemory(), MemoryState()
-    made = BatchSlot(factory, "count", exactly_once=False)
-    made.counted = CountedIn(store, (STORE,))
-    made.open(CONTEXT)
-    write(made, Attempt(1, 0, 1), storm=1)
+    batch_slot = BatchSlot(factory, "count", exactly_once=False)
+    batch_slot.counted = CountedIn(store, (STORE,))
+    batch_slot.open(CONTEXT)
+    write(batch_slot, Attempt(1, 0, 1), storm=1)
     assert store().children(f"{STORE}/states") == []
 
 
 # ---- SQLite on another machine ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("made", [InSqlite, SqliteState])
+@pytest.mark.parametrize("factory", [InSqlite, SqliteState])
 def test_a_file_of_another_machine_is_refused_where_it_is_opened(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = made(tmp_path / "x.db")
+    place = factory(tmp_path / "x.db")
     monkeypatch.setattr("platform.node", lambda: "worker-7")
     monkeypatch.setattr(sqlite, "machine", lambda: "another boot")
-    for call in (place,) if made is InSqlite else (place.homes, lambda: [*place.items("count")]):
+    for call in (place,) if factory is InSqlite else (place.homes, lambda: [*place.items("count")]):
         with pytest.raises(ConfigError, match=r"x\.db is a file of the machine .* worker-7"):
             call()
     assert not [*tmp_path.iterdir()]
-    assert made(tmp_path / "x.db") == place
+    assert factory(tmp_path / "x.db") == place
 
 
 @pytest.mark.parametrize(
-    ("made", "instead"),
+    ("factory", "instead"),
     [
         (InSqlite, "InZooKeeper"),
         (SqliteState, "PostgresState, RedisState or ZooKeeperState"),
@@ -350,10 +350,10 @@ def test_a_file_of_another_machine_is_refused_where_it_is_opened(
     ],
 )
 def test_a_file_is_the_declared_one_in_every_process_and_refused_on_other_machines(
-    made: Any, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    factory: Any, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = made("x.db")
+    place = factory("x.db")
     (tmp_path / "worker").mkdir()
     monkeypatch.chdir("worker")
     assert place.path == tmp_path / "x.db"

@@ -267,7 +267,7 @@ def test_a_mark_without_a_version_is_of_version_1() -> None:
     batch(factory.make(PLACE), 1, storm=3)
     home = Home("counts", 0)
     word, journal = factory.shelf.marks[home]
-    found = {name: one for name, one in json.loads(word).items() if name != "version"}
-    factory.shelf.marks[home] = Mark(json.dumps(found), journal)
+    content = {name: value for name, value in json.loads(word).items() if name != "version"}
+    factory.shelf.marks[home] = Mark(json.dumps(content), journal)
     with pytest.raises(VersionMismatch, match="has version 1, and this release"):
         factory.make(PLACE)

@@ -91,8 +91,8 @@ def test_plain_values_under_plain_keys_come_back_from_every_store(
     state.commit(attempt)
     state.close()
     again = factory.make(place)
-    found = again.multi_get([*content])
-    assert [exactly(one) for one in found] == [exactly(one) for one in content.values()]
+    values = again.multi_get([*content])
+    assert [exactly(value) for value in values] == [exactly(value) for value in content.values()]
     stored = dict(again.items())
     assert stored.keys() >= {key for key, value in content.items() if value is not None}
     again.close()
@@ -109,8 +109,8 @@ HOSTILE: dict[Any, Any] = {
 
 def stored_in_sqlite(factory: Any, name: str) -> str:
     with sqlite3.connect(factory.file) as db:
-        found: str = db.execute(f'SELECT value FROM "{name}"').fetchone()[0]
-    return found
+        stored: str = db.execute(f'SELECT value FROM "{name}"').fetchone()[0]
+    return stored
 
 
 def stored_in_zookeeper(factory: Any, name: str) -> str:
@@ -126,8 +126,8 @@ def stored_in_redis(factory: Any, name: str) -> str:
     from redis import Redis
 
     with Redis.from_url(factory.url.reveal(), decode_responses=True) as client:
-        found: Any = client.hget(f"sunshower:{{{name}/0}}:values", '"storm"')
-    return str(found)
+        stored: Any = client.hget(f"sunshower:{{{name}/0}}:values", '"storm"')
+    return str(stored)
 
 
 def stored_in_postgres(factory: Any, name: str) -> str:

@@ -73,11 +73,11 @@ def words() -> Iterator[Word]:
     yield Word("a")
 
 
-def program(process: Any, factory: KeptState, **given: Any) -> Graph:
+def program(process: Any, factory: KeptState, **options: Any) -> Graph:
     """An ordinary program with one keyed state."""
     topology = Topology("seen")
     rows = topology.spout("words", Records(words)).group_by("word")
-    rows.process(process, state=factory, name="state", **given)
+    rows.process(process, state=factory, name="state", **options)
     return topology.graph()
 
 
@@ -120,17 +120,19 @@ def fresh(folder: Path) -> SqliteState:
 def check_round_trip(graphs: Callable[[], Graph], entries: dict[Any, Any]) -> None:
     """What an export has is what was imported, and an import of that is the same again."""
     first = imported(graphs(), entries)
-    found = dict(first.items())
+    stored = dict(first.items())
     for parquet in (False, True):
-        content = content_of(first, [*found.items()], parquet=parquet)
+        content = content_of(first, [*stored.items()], parquet=parquet)
         name = "f.parquet" if parquet else "f.jsonl"
         second = imported(graphs(), content, name)
-        assert exactly(dict(second.items())) == exactly(found)
-    for key, value in found.items():
+        assert exactly(dict(second.items())) == exactly(stored)
+    for key, value in stored.items():
         assert exactly(first.get(key)) == exactly(value)
 
 
-@given(st.dictionaries(plain_keys, field_values.filter(lambda one: one is not None), max_size=3))
+@given(
+    st.dictionaries(plain_keys, field_values.filter(lambda value: value is not None), max_size=3)
+)
 def test_an_export_of_values_of_all_types_can_be_imported(entries: dict[Any, Any]) -> None:
     check_round_trip(lambda: program(any_value, MemoryState(), parallelism=2), entries)
 
@@ -262,12 +264,12 @@ def test_an_import_that_ends_at_any_write_is_completed_by_the_same_one(
         else:
             break
         try:
-            found = dict(only(graph).items())
+            entries = dict(only(graph).items())
         except StoreUnreachable:
-            found = after
+            entries = after
             with pytest.raises(StoreUnreachable, match=r"second\.jsonl"):
                 imported(graph, {"a": old}, "third.jsonl", 3)
-        assert found in (before, after)
+        assert entries in (before, after)
         tasks = 2 + last % 2
         assert len({_opens(process, factory, index, tasks) for index in range(tasks)}) == 1
         imported(graph, *second)
@@ -334,10 +336,10 @@ def test_an_import_instead_of_an_interrupted_one_ends_at_any_write_and_is_repeat
 
 def _check_instead(graph: Graph, factory: KeptState) -> None:
     """The keys of the second file are there, and of others what was there, or some of the first."""
-    found = dict(only(graph).items())
-    assert found.pop("a") == found.pop("y") == Visit(3)
-    assert found.keys() - {"x"} == {*"bcd"}
-    assert {*found.values()} <= {Visit(1), Visit(2)}
+    entries = dict(only(graph).items())
+    assert entries.pop("a") == entries.pop("y") == Visit(3)
+    assert entries.keys() - {"x"} == {*"bcd"}
+    assert {*entries.values()} <= {Visit(1), Visit(2)}
     assert all(_opens(visited, factory, index, 2) for index in range(2))
 
 
@@ -693,10 +695,10 @@ def test_windows_have_a_key_for_each_pane_and_show_nothing_else(tmp_path: Path) 
         assert cluster.submit(topology.graph()).wait(60.0)
     state = only(topology.graph())
     assert state.summary().keys == 1
-    found = dict(state.items())
-    ((group, pane),) = found
+    entries = dict(state.items())
+    ((group, pane),) = entries
     assert group == "a"
-    assert state.get((group, pane)) == found[group, pane]
+    assert state.get((group, pane)) == entries[group, pane]
     assert state.get("$windows") is None
 
 

@@ -52,9 +52,9 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
     kind: StateKind, given_batches: list[tuple[list[Click], int]]
 ) -> None:
     topology, stream = stub_stream(Click, parallelism=2)
-    kept = StateStub(kind)
-    stream.group_by("page", "user").aggregate(count(), state=kept, parallelism=2)
-    stream.aggregate(sum_("ms"), state=kept)
+    stub = StateStub(kind)
+    stream.group_by("page", "user").aggregate(count(), state=stub, parallelism=2)
+    stream.aggregate(sum_("ms"), state=stub)
     runner = Runner(topology)
     for rows, repeats in given_batches:
         runner.batch(rows)
@@ -65,18 +65,18 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
     expected: dict[Any, int] = dict(Counter((row.page, row.user) for row in rows))
     if rows:
         expected["$GLOBAL$"] = sum(row.ms for row in rows)
-    assert kept.plain() == expected
+    assert stub.plain() == expected
 
 
 def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    new = collected(stream.group_by("page").aggregate(count(), state=kept))
+    stub = StateStub()
+    new = collected(stream.group_by("page").aggregate(count(), state=stub))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1)])
     runner.batch([Click("a", "x", 1)] * 5)
     runner.again([Click("a", "x", 1)] * 2)
-    assert kept.plain() == {"a": 3}
+    assert stub.plain() == {"a": 3}
     assert new == [("a", 1), ("a", 6), ("a", 3)]
 
 
@@ -101,23 +101,23 @@ def test_new_values_are_a_stream_like_any_other() -> None:
 
 def test_a_reducer_receives_all_rows_of_its_group() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    stream.group_by("page").aggregate(LastUser(), state=kept, parallelism=2)
+    stub = StateStub()
+    stream.group_by("page").aggregate(LastUser(), state=stub, parallelism=2)
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("b", "z", 1), Click("a", "y", 1)])
     runner.batch([Click("b", "x", 1)])
-    assert kept.plain() == {"a": "y", "b": "z"}
+    assert stub.plain() == {"a": "y", "b": "z"}
 
 
 def test_a_state_stores_the_combinable_value_and_returns_the_result() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    state = stream.group_by("page").aggregate(average("ms"), state=kept)
+    stub = StateStub()
+    state = stream.group_by("page").aggregate(average("ms"), state=stub)
     new = collected(state)
     asked = collected(stream.group_by("page").state_query(state, fields="mean"))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
-    assert kept.plain() == {"a": [5, 2]}
+    assert stub.plain() == {"a": [5, 2]}
     assert new == [("a", 2.5)]
     assert asked == [("a", "x", 1, 2.5), ("a", "x", 4, 2.5)]
 
@@ -131,7 +131,7 @@ def test_a_query_in_the_program_sees_the_values_written_so_far() -> None:
     runner.batch(given=[Click("a", "x", 1)] * 4, questions=[("a",), ("b",)])
     runner.batch(questions=[("a",)])
     assert sorted(answers, key=str) == [("a", 4), ("a", 4), ("b", None)]
-    (stage,) = [one for one in runner.group.stages if one.commits]
+    (stage,) = [candidate for candidate in runner.group.stages if candidate.commits]
     assert len({node.operator.slot for node in stage.nodes[:2]}) == 1
 
 
@@ -187,9 +187,9 @@ def test_a_query_with_too_few_answers_fails_its_batch() -> None:
 
 
 def longest(state: MapState, rows: Sequence[Click]) -> Iterator[Total]:
-    most = max(rows, key=lambda row: row.ms)
-    state.multi_put([most.page], [most.ms])
-    yield Total(most.page, most.ms)
+    click = max(rows, key=lambda row: row.ms)
+    state.multi_put([click.page], [click.ms])
+    yield Total(click.page, click.ms)
 
 
 def name_of(state: BatchStream[Any]) -> str:
@@ -199,14 +199,14 @@ def name_of(state: BatchStream[Any]) -> str:
 
 def test_an_updater_may_write_any_keys() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    state = stream.partition_by("page", parallelism=2).partition_persist(kept, longest)
-    made = collected(state.filter(lambda total: total.times > 1))
+    stub = StateStub()
+    state = stream.partition_by("page", parallelism=2).partition_persist(stub, longest)
+    totals = collected(state.filter(lambda total: total.times > 1))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
     runner.batch([])
-    assert kept.plain() == {"a": 4}
-    assert made == [Total("a", 4)]
+    assert stub.plain() == {"a": 4}
+    assert totals == [Total("a", 4)]
     assert name_of(state) == "longest"
     unnamed = stream.partition_persist(
         StateStub(), lambda state, rows: state.multi_put(["n"], [len(rows)])
@@ -216,22 +216,22 @@ def test_an_updater_may_write_any_keys() -> None:
 
 def test_a_batch_whose_commit_fails_is_written_by_the_next_attempt() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub(failing=["commit"])
-    new = collected(stream.group_by("page").aggregate(count(), state=kept))
+    stub = StateStub(failing=["commit"])
+    new = collected(stream.group_by("page").aggregate(count(), state=stub))
     runner = Runner(topology)
     with pytest.raises(OSError, match="full"):
         runner.batch([Click("a", "x", 1)])
-    assert (new, kept.plain()) == ([], {})
+    assert (new, stub.plain()) == ([], {})
     runner.again([Click("a", "x", 1)])
-    assert (new, kept.plain()) == ([("a", 1)], {"a": 1})
+    assert (new, stub.plain()) == ([("a", 1)], {"a": 1})
 
 
 def test_a_batch_without_rows_writes_no_state() -> None:
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    stream.aggregate(count(), state=kept)
+    stub = StateStub()
+    stream.aggregate(count(), state=stub)
     Runner(topology).batch([])
-    assert kept.values == {}
+    assert stub.values == {}
 
 
 @pytest.mark.parametrize("rest", [[], [Click("b", "x", 1)]])
@@ -259,11 +259,11 @@ def test_a_state_of_a_user_forgets_a_key_that_a_repeat_puts_and_removes() -> Non
             state.value = None
 
     topology, stream = stub_stream(Click)
-    kept = StateStub()
-    rows = collected(stream.group_by("page").process(visits, state=kept))
+    stub = StateStub()
+    rows = collected(stream.group_by("page").process(visits, state=stub))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1)])
     runner.again([Click("a", "x", 1), Click("a", "x", 0)])
-    assert kept.plain() == {}
+    assert stub.plain() == {}
     runner.batch([Click("a", "x", 1)])
     assert rows[-1] == ("a", 1)

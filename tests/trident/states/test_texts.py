@@ -90,8 +90,8 @@ def test_bytes_of_numpy_are_stored_as_those_of_python() -> None:
 
 @given(st.lists(keys, min_size=1, max_size=3))
 def test_keys_are_read_back_and_equal_keys_have_one_text(several: list[Any]) -> None:
-    found = texts_of_keys(several)
-    assert [key_of(one) for one in several] == keys_of(found)
-    for text, key in zip(found, several, strict=True):
+    key_texts = texts_of_keys(several)
+    assert [key_of(value) for value in several] == keys_of(key_texts)
+    for text, key in zip(key_texts, several, strict=True):
         text.encode()
         assert text_of_key(key) == text

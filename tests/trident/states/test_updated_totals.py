@@ -64,7 +64,7 @@ def shops_of(rows: Sequence[Best]) -> dict[str, tuple[int, int]]:
     ],
 )
 def test_repeated_batches_make_the_totals_of_the_last_rows(name: str, kind: StateKind) -> None:
-    between, made = BETWEEN[name]
+    between, rows_of = BETWEEN[name]
     first, second, third = (MemoryState(kind) for _ in range(3))
     _, stream = stub_stream(Bid)
     rows = stream.group_by("item", "shop").aggregate(
@@ -90,9 +90,9 @@ def test_repeated_batches_make_the_totals_of_the_last_rows(name: str, kind: Stat
                 runner.restart()
             runner.again(batch)
         bids += batch
-        expected = shops_of([one for row in best(bids) for one in made(row)])
-        found = {key: tuple(v) for key, v in second.items() if v and not is_own(key)}
-        assert found == expected
+        expected = shops_of([derived for row in best(bids) for derived in rows_of(row)])
+        totals = {key: tuple(v) for key, v in second.items() if v and not is_own(key)}
+        assert totals == expected
         histogram: dict[int, int] = defaultdict(int)
         for size, _ in expected.values():
             histogram[size] += 1
