@@ -59,15 +59,15 @@ def parts() -> dict[str, dict[str, str]]:
 
 
 def test_each_way_of_giving_code_is_found_and_nothing_of_sunshower() -> None:
-    found = parts()
-    assert list(found["double"]) == ["double", "<lambda>", "plus", "Add"]
-    assert found["double"]["double"] == (
+    code = parts()
+    assert list(code["double"]) == ["double", "<lambda>", "plus", "Add"]
+    assert code["double"]["double"] == (
         "def double(number: Number) -> Number:\n    return Number(2 * number.value)\n"
     )
-    assert list(found["sum"]) == ["total"]
-    assert found["stop"]["Stop"].startswith("class Stop(Bolt[Number, None]):")
-    assert found["out"] == found["numbers"] == {}
-    assert "word" in found["rows"]["<lambda>"]
+    assert list(code["sum"]) == ["total"]
+    assert code["stop"]["Stop"].startswith("class Stop(Bolt[Number, None]):")
+    assert code["out"] == code["numbers"] == {}
+    assert "word" in code["rows"]["<lambda>"]
 
 
 def test_code_that_refers_to_itself_and_to_much_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,17 +56,17 @@ class Reads(Bolt[Any, None]):
 
 
 def test_each_declaration_of_a_bolt_has_an_instance_with_its_own_inputs() -> None:
-    bolt, found = Reads(), []
+    bolt, read_fields = Reads(), []
     for names in (("word", "count"), ("word", "weight")):
         topology = Topology("clicks")
-        one, other = (
+        first, other = (
             topology.spout(id, Records([("a", 1)]), fields=fields)
             for id, fields in (("one", names), ("other", ("id",)))
         )
-        one.shuffle().bolt("read", bolt)
+        first.shuffle().bolt("read", bolt)
         other.shuffle().into("read")
-        found.append(topology.graph().components["read"].instance().fields)
-    assert found == [[("word", "count"), ("id",)], [("word", "weight"), ("id",)]]
+        read_fields.append(topology.graph().components["read"].instance().fields)
+    assert read_fields == [[("word", "count"), ("id",)], [("word", "weight"), ("id",)]]
     assert bolt.fields == []
 
 
@@ -146,8 +146,8 @@ def test_fields_declare_what_annotations_do_not() -> None:
     lines.shuffle().bolt("swallow", columns, fields=())
     lines.shuffle().bolt("manual", Everything)
     typed.bolt("direct", Manual, fields=DirectStream(Total))
-    found = {c.id: c.streams.get("default") for c in topology.graph().components.values()}
-    assert {id: spec and (spec.schema.name, spec.direct) for id, spec in found.items()} == {
+    specs = {c.id: c.streams.get("default") for c in topology.graph().components.values()}
+    assert {id: spec and (spec.schema.name, spec.direct) for id, spec in specs.items()} == {
         "words": ("(word)", False),
         "other": ("(word)", False),
         "typed": ("Word(word)", False),
@@ -169,8 +169,8 @@ def test_an_instance_can_declare_what_its_class_does_not() -> None:
             yield record
 
     topology = Topology("clicks")
-    kept = topology.spout("words", words()).shuffle().bolt("keep", Keep(Word))
-    assert kept.spec.schema == Schema.of(Word)
+    stream = topology.spout("words", words()).shuffle().bolt("keep", Keep(Word))
+    assert stream.spec.schema == Schema.of(Word)
 
 
 def test_bolt_reads_several_streams() -> None:

@@ -208,11 +208,11 @@ def test_an_error_of_a_client_library_is_classified(
 def test_errors_of_kafka_are_classified_by_their_codes() -> None:
     kafka = pytest.importorskip("confluent_kafka")
     codes = {name: getattr(kafka.KafkaError, name) for name in dir(kafka.KafkaError)}
-    found = {
+    names = {
         name
         for name, code in codes.items()
         if name.isupper() and is_unavailable(kafka.KafkaException(kafka.KafkaError(code)))
     }
-    assert found == KAFKA_CODES  # each code of the table exists in the client
+    assert names == KAFKA_CODES  # each code of the table exists in the client
     assert not is_unavailable(kafka.KafkaException("no KafkaError"))
     assert not is_unavailable(kafka.KafkaException())

@@ -66,8 +66,8 @@ def test_resources_keep_a_copy_of_their_custom_amounts() -> None:
 
 
 def test_equal_resources_have_equal_hashes_whatever_the_order_of_their_names() -> None:
-    one, other = Resources(custom={"a": 1, "b": 2}), Resources(custom={"b": 2, "a": 1})
-    assert {one, other, ONE} == {one, ONE}
+    first, second = Resources(custom={"a": 1, "b": 2}), Resources(custom={"b": 2, "a": 1})
+    assert {first, second, ONE} == {first, ONE}
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,9 @@ def test_states_of_batches_and_of_ordinary_streams_are_compared(
         topology = Topology("clicks")
         source = FixedBatchSpout([Click("a", 1)], 1, type=Click)
         users = batches(topology, "in", source, store=InMemory()).group_by("user")
-        kept = OF_BATCHES[second](users, state)
+        totals = OF_BATCHES[second](users, state)
         if second == "aggregate":  # a query writes nothing
-            users.state_query(kept).peek(print)
+            users.state_query(totals).peek(print)
         DECLARED[first](topology.spout("clicks", Clicks()), "one", SqliteState(file, name="both"))
         return topology
 

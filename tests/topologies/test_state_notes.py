@@ -38,11 +38,11 @@ def notes(declare: Callable[[Any], object]) -> list[str]:
     topology = Topology("words")
     declare(topology.spout("words", Records([], type=Word), 2))
     graph = topology.graph()
-    found = state_notes(graph)
-    for note in found:
+    texts = state_notes(graph)
+    for note in texts:
         assert note.partition(": ")[2] in as_text(graph)
-    assert as_text(graph).count("each task sees a part of every key") == len(found)
-    return found
+    assert as_text(graph).count("each task sees a part of every key") == len(texts)
+    return texts
 
 
 SHUFFLED = (

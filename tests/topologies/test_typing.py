@@ -24,11 +24,11 @@ def test_mypy_reports_exactly_the_wrong_lines() -> None:
         [*mypy, *files], cwd=TESTS.parent, capture_output=True, text=True, check=False
     )
     assert not done.stderr, done.stderr
-    found = re.findall(r"(?m)^(.+?):(\d+): error: ", done.stdout)
+    errors = re.findall(r"(?m)^(.+?):(\d+): error: ", done.stdout)
     expected = {
         (file.name, number)
         for file in files
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
         if "# wrong" in line
     }
-    assert {(Path(path).name, int(line)) for path, line in found} == expected, done.stdout
+    assert {(Path(path).name, int(line)) for path, line in errors} == expected, done.stdout

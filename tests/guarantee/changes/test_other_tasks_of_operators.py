@@ -37,4 +37,4 @@ def test_the_result_is_that_of_a_program_without_sunshower(seed: int) -> None:
             changed += len(able)
         assert changed
         assert run.wait(600), run._describe()
-    program.check(program.found, state, is_exact=True)
+    program.check(program.rows, state, is_exact=True)

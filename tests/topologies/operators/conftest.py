@@ -48,7 +48,7 @@ def run(source: Source) -> Run:
             rows = stream.records(f"out-{number}") if isinstance(stream, BatchStream) else stream
             assert isinstance(rows, Stream)
             rows.shuffle().bolt(f"kept-{number}", Kept)
-        found = run_inline(topology.graph(), clock=ManualClock()).results
-        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
+        results = run_inline(topology.graph(), clock=ManualClock()).results
+        return [rows[0] for id, rows in results.items() if id.startswith("kept-")]
 
     return run

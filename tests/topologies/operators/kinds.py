@@ -43,10 +43,10 @@ class Kept(Bolt[Any, None]):
     """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
-        self.kept: list[Any] = []
+        self.rows: list[Any] = []
 
     def process(self, record: Any) -> None:
-        self.kept.append(tuple(record))
+        self.rows.append(tuple(record))
 
     def result(self) -> list[Any]:
-        return self.kept
+        return self.rows

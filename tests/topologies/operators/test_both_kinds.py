@@ -105,16 +105,16 @@ def plus_one_table(table: pa.Table) -> pa.Table:
     ],
 )
 def test_each_operator_does_what_python_does(run: Run, assemble: Any, expected: Any) -> None:
-    (found,) = run(lambda sales: [assemble(sales)])
-    assert sorted(found) == sorted(map(tuple, expected))
+    (rows,) = run(lambda sales: [assemble(sales)])
+    assert sorted(rows) == sorted(map(tuple, expected))
 
 
 # ---- branch -------------------------------------------------------------------------------------
 
 
 def test_each_record_goes_to_the_first_branch_that_takes_it(run: Run) -> None:
-    found = run(lambda sales: sales.branch(is_a, is_large, is_negative))
-    assert list(map(sorted, found)) == [
+    branches = run(lambda sales: sales.branch(is_a, is_large, is_negative))
+    assert list(map(sorted, branches)) == [
         sorted(sale for sale in SALES if is_a(sale)),
         sorted(sale for sale in SALES if is_large(sale) and not is_a(sale)),
         [],
@@ -127,8 +127,8 @@ def test_operators_follow_branches_and_branches_are_merged_again(run: Run) -> No
         a, others = sales.map(doubled).branch(is_a)
         return [a.map(doubled).merge(others)]
 
-    (found,) = run(assemble)
-    assert sorted(found) == sorted(Sale(s, n * (4 if s == "a" else 2)) for s, n in SALES)
+    (rows,) = run(assemble)
+    assert sorted(rows) == sorted(Sale(s, n * (4 if s == "a" else 2)) for s, n in SALES)
 
 
 def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
@@ -140,8 +140,8 @@ def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
             self.calls += 1
             return sale.amount < self.calls  # the n-th record has the amount n - 1
 
-    found = run(lambda sales: sales.branch(Predicate()))
-    assert list(map(len, found)) == [len(SALES), 0]
+    branches = run(lambda sales: sales.branch(Predicate()))
+    assert list(map(len, branches)) == [len(SALES), 0]
 
 
 # ---- aggregate ----------------------------------------------------------------------------------

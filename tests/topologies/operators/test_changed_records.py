@@ -38,10 +38,12 @@ def visit(*required: str, **defaults: int) -> Any:
 class Life:
     """A program that opens a state in one task."""
 
-    def __init__(self, state: MemoryState, kind: Any, index: int = 0, tasks: int = 1, **given: Any):
+    def __init__(
+        self, state: MemoryState, kind: Any, index: int = 0, tasks: int = 1, **settings: Any
+    ):
         self.kind = kind
-        given = {"renamed": {}, **given}
-        self.store = KeyedStore(state, "visits", "state 'visits'", [kind], **given)
+        settings = {"renamed": {}, **settings}
+        self.store = KeyedStore(state, "visits", "state 'visits'", [kind], **settings)
         self.store.values.check_renamed()
         self.store.open(Context("clicks", "visits", index, index, tasks))
 
@@ -114,7 +116,7 @@ def test_until_the_first_write_the_former_program_can_open_the_state_again() -> 
     Life(state, FORMER).put("a", 1, 2)
     for tasks in (1, 2):
         lives = [Life(state, now, i, tasks, renamed={"seen": "last"}) for i in range(tasks)]
-        assert [now(1, 2)] == [found for life in lives if (found := life.store.get("a"))]
+        assert [now(1, 2)] == [value for life in lives if (value := life.store.get("a"))]
         assert Life(state, FORMER).store.get("a") == FORMER(1, 2)
     life = Life(state, now, renamed={"seen": "last"})
     life.put("a", 3, 4, 5)
@@ -125,12 +127,12 @@ def test_until_the_first_write_the_former_program_can_open_the_state_again() -> 
 def test_parts_of_two_shapes_are_joined() -> None:
     state, now = MemoryState(name="visits"), visit("last", "pages")
     keys = [[key for key in "abcdef" if _task(key) == index] for index in range(2)]
-    for index, own in enumerate(keys):
-        Life(state, FORMER, index, 2).put(own[0], 1, 2)
+    for index, task_keys in enumerate(keys):
+        Life(state, FORMER, index, 2).put(task_keys[0], 1, 2)
     Life(state, now, 0, 2, renamed={"seen": "last"}).put(keys[0][1], 3, 4)
     life = Life(state, now, renamed={"seen": "last"})
-    found = {key: life.store.get(key) for own in keys for key in own}
-    assert {key: value for key, value in found.items() if value} == {
+    values = {key: life.store.get(key) for task_keys in keys for key in task_keys}
+    assert {key: value for key, value in values.items() if value} == {
         keys[0][0]: now(1, 2),
         keys[0][1]: now(3, 4),
         keys[1][0]: now(1, 2),
@@ -186,7 +188,7 @@ def counting(kind: Any) -> Any:
     return counted
 
 
-def program(kind: Any, state: MemoryState, store: InMemory | None, **given: Any) -> Topology:
+def program(kind: Any, state: MemoryState, store: InMemory | None, **settings: Any) -> Topology:
     """Counts clicks of users: in batches, if it has a `store` for them."""
     topology = Topology("clicks", workers=2)
     if store is None:
@@ -194,7 +196,7 @@ def program(kind: Any, state: MemoryState, store: InMemory | None, **given: Any)
     else:
         spout = FixedBatchSpout(CLICKS, 2, type=Click)
         clicks = batches(topology, "clicks", spout, store=store, interval_s=0.05)
-    clicks.group_by("user").process(counting(kind), state=state, name="visits", **given)
+    clicks.group_by("user").process(counting(kind), state=state, name="visits", **settings)
     return topology
 
 
@@ -208,8 +210,8 @@ def test_a_running_program_is_upgraded_to_renamed_fields(store: InMemory | None)
         with pytest.raises(LifecycleError, match="'clicks' has no default") as raised:
             run.upgrade(program(now, state, store).graph(), dry_run=True)
         assert "continue with the new code: " in str(raised.value)
-        given: Any = {"renamed": {"seen": "clicks"}, "parallelism": 2}
-        code = program(now, state, store, **given).graph()
+        settings: Any = {"renamed": {"seen": "clicks"}, "parallelism": 2}
+        code = program(now, state, store, **settings).graph()
         lines = run.upgrade(code, dry_run=True)
         assert (
             "state 'visits' of visits is migrated when it is read: Visit: 'seen' becomes 'clicks', "
@@ -218,8 +220,8 @@ def test_a_running_program_is_upgraded_to_renamed_fields(store: InMemory | None)
         run.upgrade(code)
         assert run.snapshot().state in (State.ACTIVE, State.FINISHED)
         assert run.wait(60.0), run._describe()
-    (found,) = [one for one in states_of_program(code) if one.component]
-    assert {key: value.clicks for key, value in found.items()} == dict.fromkeys("abc", 20)
+    (visits,) = [stored for stored in states_of_program(code) if stored.component]
+    assert {key: value.clicks for key, value in visits.items()} == dict.fromkeys("abc", 20)
 
 
 def test_a_batch_that_cannot_read_a_state_says_how_and_the_way_out_works() -> None:
@@ -235,19 +237,19 @@ def test_a_batch_that_cannot_read_a_state_says_how_and_the_way_out_works() -> No
         run.kill()
         code = program(now, state, store, renamed={"seen": "clicks"}).graph()
         assert cluster.submit(code).wait(60.0)
-    (found,) = [one for one in states_of_program(code) if one.component]
-    assert dict(found.items()) == dict.fromkeys("abc", now(20))
+    (visits,) = [stored for stored in states_of_program(code) if stored.component]
+    assert dict(visits.items()) == dict.fromkeys("abc", now(20))
 
 
 @pytest.mark.parametrize("store", [None, InMemory()])
 def test_a_file_from_before_is_imported_under_the_new_names(store: InMemory | None) -> None:
     state = MemoryState(name="visits")
     code = program(visit("clicks"), state, store, renamed={"seen": "clicks"}).graph()
-    (found,) = [one for one in states_of_program(code) if one.component]
-    target = StateImport("clicks", found, "f.jsonl", 1)
+    (visits,) = [stored for stored in states_of_program(code) if stored.component]
+    target = StateImport("clicks", visits, "f.jsonl", 1)
     target.add("a", target.read({"<Visit>": {"seen": 4}}))
     target.write()
-    assert found.get("a").clicks == 4
+    assert visits.get("a").clicks == 4
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
@@ -255,27 +257,27 @@ def test_columns_and_plain_objects_from_before_have_their_former_names(
     suffix: str, tmp_path: Path
 ) -> None:
     then = program(FORMER, MemoryState(name="before"), None).graph()
-    (former,) = [one for one in states_of_program(then) if one.component]
+    (former,) = [stored for stored in states_of_program(then) if stored.component]
     file = tmp_path / f"visits.{suffix}"
     file.write_bytes(b'{"key":"a","value":{"seen":4,"pages":2}}')
     if suffix == "parquet":
         file.write_bytes(content_of(former, [("a", FORMER(4, 2))], parquet=True))
     renamed = {"seen": "clicks", "pages": None}
     code = program(visit("clicks"), MemoryState(name="visits"), None, renamed=renamed).graph()
-    (found,) = [one for one in states_of_program(code) if one.component]
-    target = StateImport("clicks", found, file.name, 1)
-    read_into(target, found, file, file.read_bytes())
+    (visits,) = [stored for stored in states_of_program(code) if stored.component]
+    target = StateImport("clicks", visits, file.name, 1)
+    read_into(target, visits, file, file.read_bytes())
     target.write()
-    assert found.get("a").clicks == 4
+    assert visits.get("a").clicks == 4
 
 
 def test_a_field_that_a_file_has_under_both_names_is_refused(tmp_path: Path) -> None:
     state, file = MemoryState(name="visits"), tmp_path / "visits.jsonl"
     code = program(visit("clicks"), state, None, renamed={"seen": "clicks"}).graph()
-    (found,) = [one for one in states_of_program(code) if one.component]
+    (visits,) = [stored for stored in states_of_program(code) if stored.component]
     data = b'{"key":"a","value":{"seen":4,"clicks":2}}'
     with pytest.raises(ConfigError, match="line 1: two of its fields are called 'clicks' now"):
-        read_into(StateImport("clicks", found, file.name, 1), found, file, data)
+        read_into(StateImport("clicks", visits, file.name, 1), visits, file, data)
 
 
 @pytest.mark.parametrize(

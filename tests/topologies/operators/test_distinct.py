@@ -33,18 +33,18 @@ def clicks() -> Iterator[Click]:
 
 
 def declare(topology: Topology, counts: Any, **settings: Any) -> None:
-    made = topology.spout("clicks", Records(clicks)).distinct("id", **settings)
-    made.group_by("id", "at").aggregate(count(), state=counts, name="counts")
+    distinct_clicks = topology.spout("clicks", Records(clicks)).distinct("id", **settings)
+    distinct_clicks.group_by("id", "at").aggregate(count(), state=counts, name="counts")
 
 
 def expected(ttl_s: float | None) -> set[tuple[str, int]]:
     until: dict[str, float] = {}
-    found = set()
+    rows = set()
     for click in CLICKS:
         if click.id not in until or (ttl_s is not None and until[click.id] <= click.at):
             until[click.id] = click.at + (ttl_s or 0)
-            found.add(tuple(click))
-    return found
+            rows.add(tuple(click))
+    return rows
 
 
 @pytest.mark.parametrize("ttl_s", [None, TTL])

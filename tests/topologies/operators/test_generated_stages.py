@@ -187,17 +187,21 @@ def stage_bolts(chain: Chain, behaviour: Behaviour) -> list[OperatorBolt]:
     rows = declared(source.stage("first"), chain, behaviour, in_batches=False)
     rows.shuffle().bolt("kept", Kept)
     components = topology.graph().components.values()
-    return [one.instance() for one in components if isinstance(one.implementation, OperatorBolt)]
+    return [
+        component.instance()
+        for component in components
+        if isinstance(component.implementation, OperatorBolt)
+    ]
 
 
 def pulled(rows: Iterator[Any]) -> tuple[list[Any], str]:
     """Up to 30 rows, and the error that ended them."""
-    found: list[Any] = []
+    outputs: list[Any] = []
     try:
-        found.extend(islice(rows, 30))
+        outputs.extend(islice(rows, 30))
     except BaseException as error:
-        return found, repr(error)
-    return found, ""
+        return outputs, repr(error)
+    return outputs, ""
 
 
 def expanded(bolt: OperatorBolt, context: Context) -> Any:
@@ -208,9 +212,9 @@ def expanded(bolt: OperatorBolt, context: Context) -> Any:
         if bolt.calls is not None:
             return [(rows, repr(error)) for rows, error in bolt.calls.run(bolt.expand, ROWS)]
         bolt.announce(ROWS)
-        made = [pulled(iter_of(bolt.expand, row)) for row in ROWS]
+        outputs = [pulled(iter_of(bolt.expand, row)) for row in ROWS]
         bolt.flush()
-        return made, bolt.snapshot()
+        return outputs, bolt.snapshot()
     finally:
         bolt.cleanup()
 
@@ -222,12 +226,12 @@ def iter_of(expand: Callable[[Any], Any], row: Any) -> Iterator[Any]:
 @given(chain=CHAINS, seed=st.integers(0, 99))
 def test_a_record_becomes_the_same_rows_errors_and_states(chain: Chain, seed: int) -> None:
     """With generators that never end."""
-    found = []
+    outcomes = []
     for context in (GENERATED, ONE_BY_ONE):
         behaviour = Behaviour(seed, endless=not any(name == "async" for name, _ in chain))
         bolts = stage_bolts(chain, behaviour)
-        found.append(([expanded(bolt, context) for bolt in bolts], behaviour.calls))
-    assert found[0] == found[1]
+        outcomes.append(([expanded(bolt, context) for bolt in bolts], behaviour.calls))
+    assert outcomes[0] == outcomes[1]
 
 
 def refused(*about: Any) -> None:
@@ -321,10 +325,10 @@ def test_a_debugger_steps_from_the_stage_into_the_functions() -> None:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        made = list(run(("a",)))
+        rows = list(run(("a",)))
     finally:
         sys.settrace(before)
-    assert made == [("A",)]
+    assert rows == [("A",)]
     assert [name for name in entered if name in ("stage", "split", "shout")][:3] == [
         "stage",
         "split",
@@ -362,11 +366,11 @@ class Shouter:
 
 @WAYS
 def test_functions_of_every_kind_and_with_equal_names(generated: bool) -> None:
-    one, other = (lambda row, n=n: (row[0] + n,) for n in "12")
+    first, second = (lambda row, n=n: (row[0] + n,) for n in "12")
     strange: Any = lambda row: row  # noqa: E731
     strange.__name__ = 'no name\nimport os  # "'
     functions = [
-        *(one, other, strange, Shouter(), Shouter().shout, shout),
+        *(first, second, strange, Shouter(), Shouter().shout, shout),
         functools.partial(Shouter().shout, mark="?"),
     ]
     steps: list[RowOperator] = [Map(function, WORD) for function in functions]
@@ -382,11 +386,11 @@ def test_stages_of_a_hundred_steps(generated: bool) -> None:
         steps += [Map(lambda row: (row[0] + 1,), WORD), EachRow(lambda row: [row], WORD)]
     assert rows_of(steps, (0,), generated=generated) == [(50,)]
     if generated:
-        made: list[Any] = []
+        rows: list[Any] = []
         operator = generated_steps(steps, GENERATED)
         assert operator is not None
-        operator.process(None, 0, [(0,), (1,)], made.extend)
-        assert made == [(50,), (51,)]
+        operator.process(None, 0, [(0,), (1,)], rows.extend)
+        assert rows == [(50,), (51,)]
 
 
 @WAYS

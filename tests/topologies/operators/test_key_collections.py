@@ -48,29 +48,29 @@ def list_operation(draw: Random) -> Operation:
     value, index = value_of(draw), draw.randint(-4, 4)
     end = index + draw.randint(0, 3)
     operations: list[Operation] = [
-        *[lambda it: it.append(value)] * 6,
-        lambda it: it.insert(index, value),
-        lambda it: it.extend([value, index]),
-        lambda it: it.pop(),
-        lambda it: it.pop(index),
-        lambda it: it.pop(0),
-        lambda it: it[index],
-        lambda it: it[index:end],
-        lambda it: it[::-2],
-        lambda it: it.reverse(),
-        lambda it: it.remove(value),
-        lambda it: it.index(value),
-        lambda it: value in it,
-        lambda it: [*reversed(it)],
+        *[lambda items: items.append(value)] * 6,
+        lambda items: items.insert(index, value),
+        lambda items: items.extend([value, index]),
+        lambda items: items.pop(),
+        lambda items: items.pop(index),
+        lambda items: items.pop(0),
+        lambda items: items[index],
+        lambda items: items[index:end],
+        lambda items: items[::-2],
+        lambda items: items.reverse(),
+        lambda items: items.remove(value),
+        lambda items: items.index(value),
+        lambda items: value in items,
+        lambda items: [*reversed(items)],
         len,
-        lambda it: it.__setitem__(index, value),
-        lambda it: it.__delitem__(index),
-        lambda it: it.__setitem__(slice(index, end), [value, 1]),
-        lambda it: it.__delitem__(slice(index, end)),
-        lambda it: it.__iadd__([1, 2]) and None,
+        lambda items: items.__setitem__(index, value),
+        lambda items: items.__delitem__(index),
+        lambda items: items.__setitem__(slice(index, end), [value, 1]),
+        lambda items: items.__delitem__(slice(index, end)),
+        lambda items: items.__iadd__([1, 2]) and None,
     ]
     if draw.random() < 0.03:
-        return lambda it: it.clear()
+        return lambda items: items.clear()
     return draw.choice(operations)
 
 
@@ -79,21 +79,21 @@ def map_operation(draw: Random) -> Operation:
     value = value_of(draw)
     name = draw.choice([None, *range(6), "a", 1.0, (1, "b"), Names(("a",)), True])
     operations: list[Operation] = [
-        *[lambda it: it.__setitem__(name, value)] * 4,
-        *[lambda it: it.__delitem__(name)] * 2,
-        lambda it: it[name],
-        lambda it: it.get(name, 7),
-        lambda it: it.pop(name, None),
-        lambda it: it.popitem(),
-        lambda it: it.setdefault(name, value),
-        lambda it: it.update({name: value, "more": 1}),
-        lambda it: name in it,
-        lambda it: [*it],
-        lambda it: [*it.items()],
+        *[lambda entries: entries.__setitem__(name, value)] * 4,
+        *[lambda entries: entries.__delitem__(name)] * 2,
+        lambda entries: entries[name],
+        lambda entries: entries.get(name, 7),
+        lambda entries: entries.pop(name, None),
+        lambda entries: entries.popitem(),
+        lambda entries: entries.setdefault(name, value),
+        lambda entries: entries.update({name: value, "more": 1}),
+        lambda entries: name in entries,
+        lambda entries: [*entries],
+        lambda entries: [*entries.items()],
         len,
     ]
     if draw.random() < 0.03:
-        return lambda it: it.clear()
+        return lambda entries: entries.clear()
     return draw.choice(operations)
 
 
@@ -102,9 +102,9 @@ class Outcome(NamedTuple):
     error: type[Exception] | None
 
 
-def outcome(operation: Operation, it: Any) -> Outcome:
+def outcome(operation: Operation, collection: Any) -> Outcome:
     try:
-        return Outcome(operation(it), None)
+        return Outcome(operation(collection), None)
     except (IndexError, KeyError, ValueError) as error:
         return Outcome(None, type(error))
 
@@ -120,10 +120,10 @@ def operator(factory: Any, kind: Any, **settings: Any) -> KeyedProcess:
         yield from plan.pop(0)(state) or ()
 
     store = KeyedStore(factory, "steps", "here", [Names], **settings)
-    made = KeyedProcess(step, ["key"], Schema.of(Step), Schema.of(Step), store)
-    made.kind, store.has_rows = kind, True
-    made.plan = plan  # type: ignore[attr-defined]
-    return made
+    process = KeyedProcess(step, ["key"], Schema.of(Step), Schema.of(Step), store)
+    process.kind, store.has_rows = kind, True
+    process.plan = plan  # type: ignore[attr-defined]
+    return process
 
 
 class Program:
@@ -190,15 +190,15 @@ class Program:
         if self.factory is None:
             assert self.process.result() == contents
         else:
-            found = {key: _as_read(value) for key, value in self.factory.items()}
-            assert found == {key: _as_read(value) for key, value in contents.items()}
+            stored = {key: _as_read(value) for key, value in self.factory.items()}
+            assert stored == {key: _as_read(value) for key, value in contents.items()}
 
     def check_rows(self) -> None:
         """Check that no row is left behind, except holes in the order of a map."""
         entries = {key for key, _ in self.process.store.entries()}
         assert bool(entries) == bool(self.contents)
         if self.kind is KeyList:
-            assert len(entries) == sum(1 + len(one) for one in self.contents.values())
+            assert len(entries) == sum(1 + len(items) for items in self.contents.values())
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _as_read(value: Any) -> Any:
     if isinstance(value, Names):
         return {"names": value.names}
     if isinstance(value, dict):
-        return {key_of(name): _as_read(one) for name, one in value.items()}
+        return {key_of(name): _as_read(element) for name, element in value.items()}
     return [*map(_as_read, value)] if isinstance(value, list) else value
 
 
@@ -242,11 +242,11 @@ def test_random_programs_find_what_a_list_or_dictionary_has(
 @pytest.mark.parametrize("server", ["redis", "postgres", "zookeeper"])
 def test_random_programs_on_servers(request: pytest.FixtureRequest, server: str, kind: Any) -> None:
     for seed in range(5):
-        name, found = f"steps {uuid.uuid4().hex[:8]}", request.getfixturevalue(server)
+        name, service = f"steps {uuid.uuid4().hex[:8]}", request.getfixturevalue(server)
         factory: Any = {
-            "redis": lambda: RedisState(found, name=name),  # noqa: B023
-            "postgres": lambda: PostgresState(found, name=name),  # noqa: B023
-            "zookeeper": lambda: ZooKeeperState(found.connect, name=name),  # noqa: B023
+            "redis": lambda: RedisState(service, name=name),  # noqa: B023
+            "postgres": lambda: PostgresState(service, name=name),  # noqa: B023
+            "zookeeper": lambda: ZooKeeperState(service.connect, name=name),  # noqa: B023
         }[server]()
         check_program(Random(seed), factory, kind, batches=6)
 
@@ -259,15 +259,15 @@ def test_rows_move_with_their_key_to_other_tasks(kind: Any) -> None:
         for index in range(tasks):
             process = operator(state, kind)
             process.prepare(context(index, tasks))
-            own = keys if tasks == 1 else [key for key, _ in process.stored_items()]
-            for key in own:
+            task_keys = keys if tasks == 1 else [key for key, _ in process.stored_items()]
+            for key in task_keys:
 
-                def call(it: Any, key: str = key) -> None:
+                def call(collection: Any, key: str = key) -> None:
                     if kind is KeyList:
-                        it.append(f"{key} {tasks}")  # noqa: B023
+                        collection.append(f"{key} {tasks}")  # noqa: B023
                     else:
-                        it[f"{key} {tasks}"] = tasks  # noqa: B023
-                    expected[key] = list(it) if kind is KeyList else dict(it)
+                        collection[f"{key} {tasks}"] = tasks  # noqa: B023
+                    expected[key] = list(collection) if kind is KeyList else dict(collection)
 
                 process.plan.append(call)  # type: ignore[attr-defined]
                 list(process.expand(Step(key, 0)))
@@ -282,9 +282,11 @@ def test_a_list_that_is_too_old_is_absent_and_all_its_rows_are_removed(kind: Any
     state, clock = MemoryState(), ManualClock()
 
     def add(key: str, *numbers: int) -> None:
-        def call(it: Any) -> None:
-            sizes.append(len(it))
-            it.extend(numbers) if kind is KeyList else it.update(dict.fromkeys(numbers))
+        def call(collection: Any) -> None:
+            sizes.append(len(collection))
+            collection.extend(numbers) if kind is KeyList else collection.update(
+                dict.fromkeys(numbers)
+            )
 
         process.plan.append(call)  # type: ignore[attr-defined]
         list(process.expand(Step(key, 0)))
@@ -356,16 +358,16 @@ def test_lists_and_maps_are_states_of_both_kinds_of_stream(function: Any, tmp_pa
         stream = topology.spout("steps", Records(STEPS, type=Step)).group_by("key")
         stream.process(function, state=place, name="found", fields=Step)
         done = run_inline(topology.graph(), clock=ManualClock())
-        found = done.results["found"][0] if place is None else dict(state.items("found"))
-        totals = {k: sum(v if function is listed else v.values()) for k, v in found.items()}
+        contents = done.results["found"][0] if place is None else dict(state.items("found"))
+        totals = {k: sum(v if function is listed else v.values()) for k, v in contents.items()}
         assert totals == expected
     in_batches = MemoryState()
     topology = Topology("steps")
     rows = batches(topology, "steps", FixedBatchSpout(STEPS, 7, type=Step), store=InMemory())
     rows.group_by("key").process(function, state=in_batches, name="found", fields=Step)
     run(topology)
-    found = dict(in_batches.items())
-    totals = {k: sum(v if function is listed else v.values()) for k, v in found.items()}
+    contents = dict(in_batches.items())
+    totals = {k: sum(v if function is listed else v.values()) for k, v in contents.items()}
     assert totals == expected
 
 
@@ -377,9 +379,9 @@ def timed(step: Step, numbers: KeyList[int]) -> None:
 
 
 def fired(key: str, numbers: KeyList[int]) -> list[Step]:
-    made = [Step(key, number) for number in numbers]
+    steps = [Step(key, number) for number in numbers]
     numbers.clear()
-    return made
+    return steps
 
 
 def test_timers_of_lists_fire_and_a_record_that_fails_changes_nothing(tmp_path: Path) -> None:
@@ -388,8 +390,8 @@ def test_timers_of_lists_fire_and_a_record_that_fails_changes_nothing(tmp_path: 
     state = SqliteState(tmp_path / "a.db")
     rows = steps.group_by("key").process(timed, on_timer=fired, state=state, fields=Step)
     rows.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sorted(kept) == sorted(step for step in STEPS if step.number != 10)
+    (records,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(records) == sorted(step for step in STEPS if step.number != 10)
     assert dict(state.items()) == {}
 
 
@@ -413,7 +415,7 @@ def test_a_list_is_not_read_as_a_map_or_as_a_value() -> None:
     for kind in (KeyList, KeyMap, KeyState):
         process = operator(state, kind)
         process.prepare(context(clock=ManualClock()))
-        process.plan.append(lambda it: it.append(1))  # type: ignore[attr-defined]
+        process.plan.append(lambda items: items.append(1))  # type: ignore[attr-defined]
         if kind is KeyList:
             list(process.expand(Step("a", 1)))
             process.flush()
@@ -429,7 +431,9 @@ def test_migrate_makes_each_element_anew() -> None:
         process = operator(state, kind)
         process.prepare(context(clock=ManualClock()))
         add: Any = (
-            (lambda it: it.extend([1, 2])) if kind is KeyList else (lambda it: it.update({3: 4}))
+            (lambda items: items.extend([1, 2]))
+            if kind is KeyList
+            else (lambda items: items.update({3: 4}))
         )
         process.plan.append(add)  # type: ignore[attr-defined]
         list(process.expand(Step(key, 1)))
@@ -451,12 +455,12 @@ def test_an_outage_in_a_call_leaves_the_list_as_it_was() -> None:
     state = MemoryState()
     process = operator(state, KeyList)
     process.prepare(context())
-    process.plan.append(lambda it: it.extend(range(5)))  # type: ignore[attr-defined]
+    process.plan.append(lambda items: items.extend(range(5)))  # type: ignore[attr-defined]
     list(process.expand(Step("a", 0)))
     process.flush()
 
-    def call(it: Any) -> None:
-        it.pop(0)
+    def call(items: Any) -> None:
+        items.pop(0)
         raise StoreUnreachable("away")
 
     process.plan.append(call)  # type: ignore[attr-defined]

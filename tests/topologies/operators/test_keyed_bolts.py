@@ -72,9 +72,9 @@ def click_topology(
 ) -> Topology:
     topology = Topology("clicks")
     stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
-    made: Any = stream.fields("user").bolt("bolt", bolt, tasks, **settings)
+    outputs: Any = stream.fields("user").bolt("bolt", bolt, tasks, **settings)
     if topology.component("bolt").streams:
-        made.shuffle().bolt("kept", Kept)
+        outputs.shuffle().bolt("kept", Kept)
     return topology
 
 

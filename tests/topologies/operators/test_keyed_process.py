@@ -68,31 +68,31 @@ def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
 def sessions_of(clicks: list[Click]) -> list[Session]:
     """Return the sessions as a plain program computes them."""
     states: dict[str, KeyState[Visit]] = {}
-    made: list[Session] = []
+    rows: list[Session] = []
     for click in clicks:
-        made += sessions(click, states.setdefault(click.user, KeyState(None)))
-    return made
+        rows += sessions(click, states.setdefault(click.user, KeyState(None)))
+    return rows
 
 
 def seconds_of(clicks: list[Click]) -> dict[str, list[int]]:
     """The seconds of the clicks of each user."""
-    found: dict[str, list[int]] = {}
+    seconds: dict[str, list[int]] = {}
     for click in clicks:
-        found.setdefault(click.user, []).append(click.second)
-    return found
+        seconds.setdefault(click.user, []).append(click.second)
+    return seconds
 
 
 class Kept(Bolt[Any, None]):
     """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
-        self.kept: list[Any] = []
+        self.records: list[Any] = []
 
     def process(self, record: Any) -> None:
-        self.kept.append(record)
+        self.records.append(record)
 
     def result(self) -> list[Any]:
-        return self.kept
+        return self.records
 
 
 def click_topology(
@@ -135,9 +135,9 @@ def test_sessions_are_those_of_a_plain_program(
 ) -> None:
     state = SqliteState(tmp_path / "clicks.db") if stored else None
     done = run(click_topology(lambda c: c.process(sessions, state=state, parallelism=parallelism)))
-    (found,) = done.results["kept"]
-    assert sorted(found) == sorted(sessions_of(CLICKS))
-    assert len(found) > 50
+    (rows,) = done.results["kept"]
+    assert sorted(rows) == sorted(sessions_of(CLICKS))
+    assert len(rows) > 50
 
 
 def test_states_are_the_result_or_in_the_store(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_state_can_be_assigned_changed_in_place_and_removed() -> None:
 
     clicks = [Click("a", second) for second in (0, 1, 2, 9, 5, 0)]
     done = run(click_topology(lambda c: c.process(change, fields=["user", "before"]), clicks))
-    (found,) = done.results["kept"]
+    (rows,) = done.results["kept"]
     seen = [{"seconds": []}, {"seconds": [1]}, {"seconds": [1, 2]}]
-    assert [before for _, before in found] == [None, *seen, None, None]
+    assert [before for _, before in rows] == [None, *seen, None, None]
     assert states(done, "change") == {"a": {"seconds": []}}
 
 

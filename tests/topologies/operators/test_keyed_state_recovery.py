@@ -59,12 +59,12 @@ def gather(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
 
 def check_no_click_is_missing(state: Any) -> int:
     """Assert that each click is in the state. Return the number of clicks in it, with replays."""
-    found = dict(state.items())
+    states = dict(state.items())
     for user in {click.user for click in CLICKS}:
         seconds = {click.second for click in CLICKS if click.user == user}
-        assert found[user]["seconds"] == seconds
-        assert found[user]["times"] >= len(seconds)
-    return sum(value["times"] for value in found.values())
+        assert states[user]["seconds"] == seconds
+        assert states[user]["times"] >= len(seconds)
+    return sum(value["times"] for value in states.values())
 
 
 class Gather(Bolt[Click, Session]):
@@ -73,10 +73,10 @@ class Gather(Bolt[Click, Session]):
     state: KeyValueState[str, dict[str, Any]]
 
     def process(self, click: Click) -> list[Session]:
-        own = self.state.setdefault(click.user, {"seconds": set(), "times": 0})
-        own["seconds"].add(click.second)
-        own["times"] += 1
-        return [Session(click.user, click.second, own["times"])]
+        value = self.state.setdefault(click.user, {"seconds": set(), "times": 0})
+        value["seconds"].add(click.second)
+        value["times"] += 1
+        return [Session(click.user, click.second, value["times"])]
 
 
 class GatherInPairs(Bolt[Click, Session]):
@@ -89,8 +89,8 @@ class GatherInPairs(Bolt[Click, Session]):
 
     def execute(self, tuple: Tuple[Click], out: Collector[Any]) -> None:
         self.waiting.append((tuple, out))
-        for made in Gather.process(self, tuple.record):  # type: ignore[arg-type]
-            out.emit(made, tuple)
+        for session in Gather.process(self, tuple.record):  # type: ignore[arg-type]
+            out.emit(session, tuple)
         if len(self.waiting) > 1:
             self.tick()
 
@@ -151,9 +151,9 @@ class OutageState:
         return self
 
     def make(self, place: Any) -> Any:
-        made: Any = self.inner.make(place)
-        made._backing.put = partial(self.put, made._backing.put)
-        return made
+        store: Any = self.inner.make(place)
+        store._backing.put = partial(self.put, store._backing.put)
+        return store
 
     def put(self, put: Callable[..., None], *args: Any) -> None:
         self.calls.writes += 1
@@ -195,11 +195,11 @@ class NeedsDependency:
         """Without `prepare`, no new object of the bolt would be tried."""
 
     def __call__(self, click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
-        made = gather(click, state)
+        rows = gather(click, state)
         self.calls.writes += 1
         if 20 < self.calls.writes <= 60:
             raise ConnectionRefusedError("it is unavailable")
-        return made
+        return rows
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -213,13 +213,13 @@ def test_an_outage_of_a_dependency_charges_no_attempt(stored: bool) -> None:
         current = cluster.submit(topology.graph())
         assert current.wait(300), current.snapshot()
         clicks = current.snapshot().component("clicks")
-        found = {
+        results = {
             k: v for task in current.results("NeedsDependency") if task for k, v in task.items()
         }
     assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
     assert set(clicks.causes) == {Cause.UNAVAILABLE.value}
     assert clicks.causes[Cause.UNAVAILABLE.value] >= 40
-    assert check_no_click_is_missing(state or found) <= len(CLICKS) + clicks.replayed
+    assert check_no_click_is_missing(state or results) <= len(CLICKS) + clicks.replayed
 
 
 class Late(Troubles):
@@ -282,8 +282,8 @@ def test_a_state_that_is_not_written_for_its_ttl_is_absent_and_removed() -> None
         assert not current.wait(14)
         assert not dict(state.items())  # removed by a tick
         assert current.wait(60)
-        (found,) = current.results("kept")
-    assert [session.clicks for session in found if session.user == "a"] == [
+        (rows,) = current.results("kept")
+    assert [session.clicks for session in rows if session.user == "a"] == [
         *range(1, 11),
         *range(1, 11),
     ]

@@ -70,11 +70,11 @@ def test_each_record_is_in_its_state_although_workers_die(
         tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[1]]
         finish_with_kills(run, "numbers", TOTAL, tasks, gate)
     expected = set(range(TOTAL // KEYS))
-    for found in (dict(state.items()) for state in states):
-        assert {key: numbers for key, (_, numbers) in found.items()} == dict.fromkeys(
+    for contents in (dict(state.items()) for state in states):
+        assert {key: numbers for key, (_, numbers) in contents.items()} == dict.fromkeys(
             range(KEYS), expected
         )
-        assert all(times >= len(expected) for times, _ in found.values())
+        assert all(times >= len(expected) for times, _ in contents.values())
     fired: defaultdict[int, set[int]] = defaultdict(set)
     for file in tmp_path.glob("fired*"):
         for line in map(json.loads, file.read_text().splitlines()):

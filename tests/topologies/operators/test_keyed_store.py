@@ -167,9 +167,9 @@ def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) 
     if factory is not None:
         store.close()
         store = open_store(factory)
-    found = [store.get(number) for number in range(len(VALUES))]
-    assert found == VALUES
-    assert [*map(type, found)] == [*map(type, VALUES)]
+    values = [store.get(number) for number in range(len(VALUES))]
+    assert values == VALUES
+    assert [*map(type, values)] == [*map(type, VALUES)]
     assert dict(store.items()) == dict(enumerate(VALUES))
     store.close()
 
@@ -177,9 +177,9 @@ def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) 
 @pytest.mark.parametrize("factory", ["task", "sqlite"], indirect=True)
 def test_values_are_copied(factory: StateFactory | None) -> None:
     store = open_store(factory)
-    given = [1, {2}]
-    store.put("a", given)
-    given.append(2)
+    value = [1, {2}]
+    store.put("a", value)
+    value.append(2)
     store.get("a").append(3)
     store.commit()
     store.get("a")[1].add(4)
@@ -198,10 +198,10 @@ def test_only_lists_of_immutable_values_are_shared(
     committed = dict[Any, Any]()
     for number in range(300):
         depth, values = draw.choice([1, 2, 3]), dict(committed)
-        given = {key: _value(draw, 3) for key in draw.sample(keys, 2)}
-        values |= deepcopy(given)
-        store.replace(given, depth)
-        for value in given.values():
+        changes = {key: _value(draw, 3) for key in draw.sample(keys, 2)}
+        values |= deepcopy(changes)
+        store.replace(changes, depth)
+        for value in changes.values():
             _change_below(value, depth)
         for _ in range(2):
             viewed = store.view([*keys], depth)
@@ -266,9 +266,9 @@ def test_the_cache_of_values_is_bounded() -> None:
 
 def renamed(name: str, *fields: Any) -> type[Any]:
     """Return another class of this name, such as the next release of a program may have."""
-    made = make_dataclass(name, fields)
-    made.__qualname__ = name
-    return made
+    record_type = make_dataclass(name, fields)
+    record_type.__qualname__ = name
+    return record_type
 
 
 PAIR = renamed("Pair", ("x", int), ("y", int))
@@ -413,19 +413,19 @@ def test_a_store_equals_a_dictionary_although_its_calls_fail() -> None:
                 store.discard()
                 failed += 1
                 faults.is_off = True
-                found = {key: store.get(key) for key in range(8)}
+                stored = {key: store.get(key) for key in range(8)}
                 faults.is_off = False
                 store.discard()
                 unsure = [expected, batch]
-                expected = {key: value for key, value in found.items() if value is not None}
+                expected = {key: value for key, value in stored.items() if value is not None}
                 assert any(_equal(expected, possible) for possible in unsure), seed
         faults.is_off = True
         assert _equal(dict(store.items()), expected), seed
     assert failed > 500
 
 
-def _equal(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
-    present = [{k: v for k, v in values.items() if v is not None} for values in (one, other)]
+def _equal(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+    present = [{k: v for k, v in values.items() if v is not None} for values in (left, right)]
     return present[0] == present[1]
 
 
@@ -438,10 +438,10 @@ class _CallFaults:
         fails = not self.is_off and self.draw.random() < 0.2
         if fails and self.draw.random() < 0.5:
             raise StoreUnreachable("the store is unavailable")
-        made = call(*args)
+        result = call(*args)
         if fails:
             raise StoreUnreachable("its answer was lost")
-        return made
+        return result
 
 
 def _inject(store: KeyedStore, around: Callable[..., Any]) -> None:

@@ -153,12 +153,12 @@ def process_of(
 def call(process: KeyedProcess, row: Any) -> list[Any]:
     """The records of a call, which may be ended in the middle, or what it raises."""
     outputs: list[Any] = []
-    made = process.expand(row)
+    records = process.expand(row)
     try:
-        for one in made:
-            outputs.append(one)
+        for record in records:
+            outputs.append(record)
             if row.action == "abandon":
-                made.close()  # type: ignore[attr-defined]
+                records.close()  # type: ignore[attr-defined]
                 break
     except (ValueError, Stop, Unserialisable) as error:
         return [type(error)]
@@ -169,7 +169,7 @@ def program(draw: Random, factory: Any, row: type[Any]) -> list[Any]:
     """Runs batches of calls on a process. Returns all that can be seen of it. What it has emitted
     is changed by its reader."""
     process = process_of(factory, row=row)
-    actions = [one for one in ACTIONS if one not in CHANGEABLE or draw.random() < SOME]
+    actions = [action for action in ACTIONS if action not in CHANGEABLE or draw.random() < SOME]
     seen: list[Any] = []
     emitted: list[Any] = []
     for _ in range(15):
@@ -178,19 +178,19 @@ def program(draw: Random, factory: Any, row: type[Any]) -> list[Any]:
             for _ in range(draw.randint(1, 6))
         ]
         process.announce(rows)
-        for one in rows:
-            found = call(process, one)
-            seen.append(deepcopy(found))
-            emitted += found
+        for input_row in rows:
+            records = call(process, input_row)
+            seen.append(deepcopy(records))
+            emitted += records
         if draw.random() < 0.15:
             process.discard()
         else:
             process.flush()
-        for one in emitted:
-            if isinstance(one, Found) and isinstance(one.numbers, list):
-                one.numbers.append("of a reader")
-            elif isinstance(one, Found) and isinstance(one.numbers, Note):
-                one.numbers.text += "of a reader"
+        for record in emitted:
+            if isinstance(record, Found) and isinstance(record.numbers, list):
+                record.numbers.append("of a reader")
+            elif isinstance(record, Found) and isinstance(record.numbers, Note):
+                record.numbers.text += "of a reader"
         seen.append(deepcopy((process.stored(["a", "b", "c"]), dict(process.stored_items()))))
         if draw.random() < 0.3:
             seen.append(deepcopy(process.result()))
@@ -210,7 +210,7 @@ def program(draw: Random, factory: Any, row: type[Any]) -> list[Any]:
 def test_programs_see_the_same_with_values_that_are_lent_and_copied(
     seed: int, store: str, row: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, lent_values = [], []
+    outcomes, lent_values = [], []
     lend = KeyedProcess.lent
 
     def counted(self: KeyedProcess, key: Any) -> Any:
@@ -224,11 +224,11 @@ def test_programs_see_the_same_with_values_that_are_lent_and_copied(
         monkeypatch.setattr(long_values, "LONG", length)
         sqlite = SqliteState(tmp_path / f"{length}.db")
         factory = {"task": None, "memory": MemoryState()}.get(store, sqlite)
-        found.append(program(Random(seed), factory, row))
-    lent, copied = found
+        outcomes.append(program(Random(seed), factory, row))
+    lent, copied = outcomes
     assert lent_values[1] == 0
-    for number, (one, other) in enumerate(zip(lent, copied, strict=True)):
-        assert one == other, number
+    for number, (actual, expected) in enumerate(zip(lent, copied, strict=True)):
+        assert actual == expected, number
 
 
 # ---- what is lent --------------------------------------------------------------------------------
@@ -339,9 +339,9 @@ def with_the_name_of_another(row: Step, state: KeyState[list[Any]]) -> None:
     NUMBERS[row.key] = row.number
 
 
-def closing(kept: Any) -> Callable[..., None]:
+def closing(values: Any) -> Callable[..., None]:
     def inner(row: Step, state: KeyState[list[Any]]) -> None:
-        kept.append(state.value)
+        values.append(state.value)
 
     return inner
 
@@ -427,7 +427,7 @@ def iterates(row: Step, state: KeyState[list[Any]]) -> None:
 def test_a_part_that_is_in_two_places_of_a_value_is_two_for_the_next_call(
     function: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    stored = []
     for length in (2, 1 << 40):
         monkeypatch.setattr(long_values, "LONG", length)
         store = KeyedStore(None, "steps", "here", [Both])
@@ -437,8 +437,8 @@ def test_a_part_that_is_in_two_places_of_a_value_is_two_for_the_next_call(
             process.announce([row := Step("a", "", number)])
             list(process.expand(row))
             process.flush()
-        found.append(store.stored(["a"]))
-    assert found[0] == found[1]
+        stored.append(store.stored(["a"]))
+    assert stored[0] == stored[1]
 
 
 def append(row: Step, state: KeyState[list[int]]) -> None:

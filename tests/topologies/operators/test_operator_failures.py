@@ -180,9 +180,9 @@ def test_a_tree_with_several_records_in_a_batch_waits_for_their_outputs(times: i
     counts = done.snapshot.component("sales")
     assert counts.acked == 300
     assert counts.failed == counts.replayed > 0
-    (found,) = done.results["count"]
-    assert all(found[shop] >= 100 * times for shop in "abc")
-    assert sum(found.values()) > 300 * times
+    (numbers,) = done.results["count"]
+    assert all(numbers[shop] >= 100 * times for shop in "abc")
+    assert sum(numbers.values()) > 300 * times
 
 
 # ---- special cases ------------------------------------------------------------------------------
@@ -208,9 +208,9 @@ def test_poison_with_several_records_in_its_batch_is_found(tmp_path: Path) -> No
         tmp_path,
     )
     assert letters == [POISON._asdict()]
-    (found,) = done.results["count"]
-    assert found["b"] >= 297
-    assert min(found["a"], found["c"]) >= 300
+    (totals,) = done.results["count"]
+    assert totals["b"] >= 297
+    assert min(totals["a"], totals["c"]) >= 300
 
 
 def test_a_manual_bolt_that_takes_a_shared_batch_in_parts_charges_the_poison_alone(
@@ -246,9 +246,9 @@ def test_a_shared_batch_with_too_many_outputs_is_split() -> None:
     )
     sales = done.snapshot.component("sales")
     assert (sales.acked, sales.pending) == (300, 0)
-    (kept,) = done.results["kept"]
-    found = Counter(amount for _, amount in kept)
-    assert all(found[sale.amount] >= 150 for sale in SALES)
+    (rows,) = done.results["kept"]
+    counts = Counter(amount for _, amount in rows)
+    assert all(counts[sale.amount] >= 150 for sale in SALES)
 
 
 def stops(sale: Sale) -> Sale:

@@ -44,9 +44,9 @@ def run(topology: Topology) -> Finished:
     return run_inline(topology.graph(), clock=ManualClock())
 
 
-def kept(assemble: Callable[[Stream[Sale]], Stream[Any]], sink: Any = Kept) -> list[Any]:
-    (found,) = run(sales_topology(assemble, sink)).results["kept"]
-    return sorted(found)
+def rows_of(assemble: Callable[[Stream[Sale]], Stream[Any]], sink: Any = Kept) -> list[Any]:
+    (rows,) = run(sales_topology(assemble, sink)).results["kept"]
+    return sorted(rows)
 
 
 def twice(sale: Sale) -> Iterator[Sale]:
@@ -74,39 +74,39 @@ def of_a(sale: Sale) -> bool:
 
 
 def test_a_stage_of_several_tasks_does_what_python_does() -> None:
-    made = kept(lambda s: s.shuffle().stage("several", parallelism=3).map(doubled))
-    assert made == sorted(map(doubled, SALES))
+    rows = rows_of(lambda s: s.shuffle().stage("several", parallelism=3).map(doubled))
+    assert rows == sorted(map(doubled, SALES))
 
 
 def final(rows: list[Any], width: int = 1) -> dict[Any, Any]:
     """Return the last total of each group. The totals of these tests only grow."""
-    found: dict[Any, Any] = {}
+    totals: dict[Any, Any] = {}
     for row in sorted(rows):
-        found[row[:width] if width > 1 else row[0]] = row[width:]
-    return found
+        totals[row[:width] if width > 1 else row[0]] = row[width:]
+    return totals
 
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_totals_reach_bolts_of_all_kinds(columns: bool) -> None:
     class Manual(Kept):
         def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-            self.kept.append((*tuple.record,))
+            self.rows.append((*tuple.record,))
             out.ack(tuple)
 
         process = Bolt.process  # type: ignore[assignment]
 
     class Columns(BatchBolt[Any, None]):
         def prepare(self, context: Context) -> None:
-            self.kept: list[Any] = []
+            self.rows: list[Any] = []
 
         def process(self, table: pa.Table) -> None:
-            self.kept += zip(*(column.to_pylist() for column in table.columns), strict=True)
+            self.rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
 
         def result(self) -> list[Any]:
-            return self.kept
+            return self.rows
 
     sink = Columns if columns else Manual
-    rows = kept(lambda s: s.group_by("shop").aggregate(count()), sink)
+    rows = rows_of(lambda s: s.group_by("shop").aggregate(count()), sink)
     assert final(rows) == {"a": (100,), "b": (100,), "c": (100,)}
 
 

@@ -103,4 +103,4 @@ def test_a_lone_surrogate_in_a_dead_letter_fails_nothing_else(kind: str, tmp_pat
     run(topology)
     lines = (tmp_path / "dead.jsonl").read_text(encoding="utf-8").splitlines()
     letters = [json.loads(line)["record"] for line in lines]
-    assert len([one for one in letters if one["n"] % len(KEYS) == 0]) == 3
+    assert len([letter for letter in letters if letter["n"] % len(KEYS) == 0]) == 3

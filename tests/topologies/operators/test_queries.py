@@ -140,15 +140,15 @@ def test_after_a_kill_a_query_raises_until_it_returns_the_stored_value(
     topology, sales = declare_sales()
     sales.group_by("shop").aggregate(count(), state=MemoryState(), name="one", parallelism=3)
     run = run_until_processed(cluster, topology)
-    found = []
+    answers = []
     for task in run.plan.tasks_of("one"):
         run.kill_worker(task.worker)
         for shop in AMOUNTS:
             with suppress(ClusterError):
-                found.append((shop, run.query("one", shop)))
+                answers.append((shop, run.query("one", shop)))
     run.wait(5)
-    found += [(shop, run.query("one", shop)) for shop in AMOUNTS]
-    assert all(value >= len(AMOUNTS[shop]) for shop, value in found)
+    answers += [(shop, run.query("one", shop)) for shop in AMOUNTS]
+    assert all(value >= len(AMOUNTS[shop]) for shop, value in answers)
 
 
 def test_wrong_queries_are_refused_with_the_valid_ones(cluster: SimCluster) -> None:

@@ -30,14 +30,14 @@ TIMEOUT_S = 30.0  # message_timeout_s by default
 
 
 def check_windows(run: SimRun) -> None:
-    found, expected = written_values(run), windows.model(SEED, windows.TUMBLING)
-    assert found.keys() == expected.keys()
-    assert all(max(found[place]) >= n for place, n in expected.items())
+    written, expected = written_values(run), windows.model(SEED, windows.TUMBLING)
+    assert written.keys() == expected.keys()
+    assert all(max(written[place]) >= n for place, n in expected.items())
 
 
 def check_joins(run: SimRun) -> None:
-    found = {(*place, last) for place, own in written_values(run).items() for last in own}
-    assert found == joins.model(SEED, "outer", joins.WITHIN).keys()
+    rows = {(*place, last) for place, values in written_values(run).items() for last in values}
+    assert rows == joins.model(SEED, "outer", joins.WITHIN).keys()
 
 
 def check_tables(run: SimRun) -> None:
@@ -48,8 +48,8 @@ def check_tables(run: SimRun) -> None:
 def check_timers(run: SimRun) -> None:
     seconds = {
         (user, int(second))
-        for (user, _), own in written_values(run).items()
-        for text in own
+        for (user, _), texts in written_values(run).items()
+        for text in texts
         for second in str(text).split()
     }
     assert seconds == {(c.user, c.at) for task in range(2) for c in clicks_of(SEED, task)}

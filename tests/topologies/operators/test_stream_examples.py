@@ -67,7 +67,7 @@ def test_an_example_is_at_most_as_long_as_the_original(
 
 
 def test_every_example_is_tested() -> None:
-    found = {path.stem for path in FOLDER.glob("*.py")}
-    assert found == {
+    names = {path.stem for path in FOLDER.glob("*.py")}
+    assert names == {
         check.__name__ for check in (word_count, search_sessions, ad_clicks, page_views)
     }

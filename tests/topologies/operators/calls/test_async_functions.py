@@ -90,23 +90,23 @@ def test_async_functions_before_and_after_a_branch(run: Run) -> None:
         few, _ = sales.map(doubled).branch(lambda sale: sale.amount < 100)
         return [few.peek(look)]
 
-    (found,) = run(assemble)
-    assert sorted(found) == sorted(seen) == sorted(Sale(s, n * 2) for s, n in SALES[:50])
+    (rows,) = run(assemble)
+    assert sorted(rows) == sorted(seen) == sorted(Sale(s, n * 2) for s, n in SALES[:50])
 
 
 def test_the_number_of_concurrent_calls_is_limited(run: Run) -> None:
-    running, most = 0, 0
+    running, max_running = 0, 0
 
     @asynchronous(concurrency=20)
     async def call(sale: Sale) -> None:
-        nonlocal running, most
+        nonlocal running, max_running
         running += 1
-        most = max(most, running)
+        max_running = max(max_running, running)
         await asyncio.sleep(0.01)
         running -= 1
 
-    (found,) = run(lambda sales: [sales.peek(call)])
-    assert (found, running, most) == (SALES, 0, 20)
+    (rows,) = run(lambda sales: [sales.peek(call)])
+    assert (rows, running, max_running) == (SALES, 0, 20)
 
 
 def test_calls_wait_concurrently(run: Run) -> None:
@@ -149,8 +149,8 @@ class Client:
 
 def test_prepare_calls_and_cleanup_share_an_event_loop(run: Run) -> None:
     Client.events.clear()
-    (found,) = run(lambda sales: [sales.map(Client(), fields=Sale).filter(is_a).map(doubled)])
-    assert len(found) == 40
+    (rows,) = run(lambda sales: [sales.map(Client(), fields=Sale).filter(is_a).map(doubled)])
+    assert len(rows) == 40
     assert Client.events == ["closed", "cancelled"]
 
 
@@ -198,17 +198,17 @@ def test_async_functions_run_within_a_running_loop(run: Run) -> None:
 @pytest.mark.parametrize("function", [asynchronous(ordered=False)(tripled), tripled])
 def test_async_bolts_run_within_a_running_loop(function: Any) -> None:
     topology = Topology("notebook")
-    kept: list[Sale] = []
+    received: list[Sale] = []
 
     async def keep(sale: Sale) -> None:
         await asyncio.sleep(0)
-        kept.append(sale)
+        received.append(sale)
 
     sales = topology.spout("sales", Records(SALES, type=Sale))
     sales.map(function).shuffle().bolt("keep", keep)
     deployment = asyncio.run(within(lambda: run_inline(topology.graph())))
     assert deployment.snapshot.component("sales").acked == len(SALES)
-    assert sorted(kept) == sorted(Sale(shop, amount * 3) for shop, amount in SALES)
+    assert sorted(received) == sorted(Sale(shop, amount * 3) for shop, amount in SALES)
 
 
 def test_an_error_leaves_the_running_loop_as_it_was() -> None:
@@ -274,8 +274,8 @@ def test_a_call_fails_its_own_record_alone(function: Any, as_bolt: bool, tmp_pat
     limited = asynchronous(timeout_s=2)(called)
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
     sales = topology.spout("sales", Records(SALES, type=Sale), retry=retry)
-    made = sales.shuffle().bolt("it", limited) if as_bolt else sales.flat_map(limited)
-    made.shuffle().bolt("kept", Kept)
+    outputs = sales.shuffle().bolt("it", limited) if as_bolt else sales.flat_map(limited)
+    outputs.shuffle().bolt("kept", Kept)
     done = run_inline(topology.graph(), clock=ManualClock())
     assert sorted(done.results["kept"][0]) == sorted(sale for sale in SALES if sale != SLOW)
     assert (len(calls), calls.count(SLOW)) == (len(SALES) + 2, 3)
@@ -315,10 +315,10 @@ def test_an_async_function_follows_a_keyed_process_in_one_stage() -> None:
     topology = Topology("keyed")
     sales = topology.spout("sales", Records(SALES, type=Sale))
     state = MemoryState()
-    made = sales.group_by("shop").process(numbered, state=state).map(doubled)
-    made.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sorted(kept) == [(shop, n * 2) for shop in "abc" for n in range(1, 41)]
+    outputs = sales.group_by("shop").process(numbered, state=state).map(doubled)
+    outputs.shuffle().bolt("kept", Kept)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(rows) == [(shop, n * 2) for shop in "abc" for n in range(1, 41)]
 
 
 # ---- in the simulator ---------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def arrivals(function: Any, *, as_bolt: bool = False) -> list[tuple[Sale, float]
     clock = ManualClock()
     times, topology = Times(clock), Topology("calls")
     sales = topology.spout("sales", Records(SALES, type=Sale))
-    made = sales.shuffle().bolt("it", function) if as_bolt else sales.map(function)
-    made.shuffle().bolt("seen", times)
+    outputs = sales.shuffle().bolt("it", function) if as_bolt else sales.map(function)
+    outputs.shuffle().bolt("seen", times)
     done = run_inline(topology.graph(), clock=clock)
     assert done.snapshot.component("sales").acked == len(SALES)
     return times.seen
@@ -89,19 +89,19 @@ def test_an_ordered_slow_call_delays_the_records_behind_it() -> None:
 
 
 def test_the_number_of_concurrent_calls_is_limited() -> None:
-    running, most = 0, 0
+    running, max_running = 0, 0
 
     @asynchronous(ordered=False, concurrency=7)
     async def call(sale: Sale) -> Sale:
-        nonlocal running, most
+        nonlocal running, max_running
         running += 1
-        most = max(most, running)
+        max_running = max(max_running, running)
         await asyncio.sleep(sale.amount % 3 / 4)
         running -= 1
         return sale
 
     assert len(arrivals(call)) == len(SALES)
-    assert (running, most) == (0, 7)
+    assert (running, max_running) == (0, 7)
 
 
 def test_a_call_fails_its_own_record_alone(tmp_path: Path) -> None:
@@ -176,20 +176,20 @@ def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_call() -> None:
 
 
 def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
-    made: list[Call] = []
+    instances: list[Call] = []
     ends: list[int] = []
 
     class Call:
         async def prepare(self, context: Context) -> None:
-            self.number, self.broken = len(made), False
+            self.number, self.broken = len(instances), False
             self.since_s = asyncio.get_running_loop().time()
-            made.append(self)
+            instances.append(self)
 
         @asynchronous(ordered=False)
         async def __call__(self, sale: Sale) -> Sale:
             await asyncio.sleep(0.1)
             now = asyncio.get_running_loop().time()
-            self.broken |= 0.2 < now - made[0].since_s < 4
+            self.broken |= 0.2 < now - instances[0].since_s < 4
             if self.broken:
                 raise Unavailable("the service")
             return sale
@@ -201,7 +201,7 @@ def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
     assert "was created again" in str(
         next(t for t in snapshot.tasks() if t.health.last).health.last[-1]
     )
-    assert sorted(ends) == list(range(len(made)))
+    assert sorted(ends) == list(range(len(instances)))
 
 
 def test_records_of_a_shared_batch_are_acked_together() -> None:
@@ -210,8 +210,8 @@ def test_records_of_a_shared_batch_are_acked_together() -> None:
     totals = sales.group_by("shop").aggregate(count(), fields=Sale)
     totals.local_or_shuffle().stage("calls").map(slow_once).shuffle().bolt("kept", Kept)
     done = run_inline(topology.graph(), clock=ManualClock())
-    (kept,) = done.results["kept"]
-    assert {("a", 40), ("b", 40), ("c", 40)} <= {*kept}
+    (rows,) = done.results["kept"]
+    assert {("a", 40), ("b", 40), ("c", 40)} <= {*rows}
     assert done.snapshot.component("sales").acked == len(SALES)
 
 

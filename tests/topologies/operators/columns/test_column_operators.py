@@ -61,8 +61,8 @@ def large(sale: Sale) -> bool:
 def results(assemble: Assembly, spout: Any) -> list[Any]:
     topology = Topology("sales")
     assemble(topology.spout("sales", spout)).shuffle().bolt("kept", Kept)
-    (found,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    return sorted(found, key=repr)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    return sorted(rows, key=repr)
 
 
 # ---- results ------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ class Lengths(BatchBolt[Any, Any]):
 def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_are_sent() -> None:
     topology = Topology("sales")
     many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
-    kept = many.filter(pc.field("amount") >= 0).project("shop")
-    kept.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt(
+    shops = many.filter(pc.field("amount") >= 0).project("shop")
+    shops.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt(
         "lengths", Lengths, fields=()
     )
     done = run_inline(topology.graph(), clock=ManualClock())
@@ -135,15 +135,15 @@ def combine(aggregator: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, 
     parts = [part.bind(schema, "here") for part in getattr(aggregator, "combiners", [aggregator])]
     bound = Several(parts) if isinstance(aggregator, Several) else parts[0]
     operator = CombineColumns(schema, by, bound, parts)
-    made: list[Any] = []
+    outputs: list[Any] = []
     for rows in (table, schema.rows_of_table(table)):
         state = operator.start(Attempt(0, 0, 0))
-        operator.process(state, 0, rows, made.append)
-        operator.finish(state, Attempt(0, 0, 0), made.append)
-    by_kernel, by_python = made
-    found = {repr(row[:-1]): row[-1] for row in partial_rows(by_kernel)}
-    assert found == {repr(tuple(row[:-1])): row[-1] for row in by_python}
-    return isinstance(by_kernel, pa.Table), found
+        operator.process(state, 0, rows, outputs.append)
+        operator.finish(state, Attempt(0, 0, 0), outputs.append)
+    by_kernel, by_python = outputs
+    values = {repr(row[:-1]): row[-1] for row in partial_rows(by_kernel)}
+    assert values == {repr(tuple(row[:-1])): row[-1] for row in by_python}
+    return isinstance(by_kernel, pa.Table), values
 
 
 NUMBERS = [3, -1, 4, 1, -5, 9]
@@ -174,9 +174,9 @@ def test_a_kernel_computes_the_same_values_as_python(
 def test_dictionary_encoded_keys_are_grouped_by_their_values() -> None:
     parts = [pa.array(keys).dictionary_encode() for keys in (["a", "b"], ["c", "a"])]
     table = pa.table({"key": pa.chunked_array(parts), "n": [1, 2, 3, 4]})
-    by_kernel, found = combine(sum_("n"), ["key"], table)
+    by_kernel, values = combine(sum_("n"), ["key"], table)
     assert by_kernel
-    assert found == {"('a',)": 5, "('b',)": 2, "('c',)": 3}
+    assert values == {"('a',)": 5, "('b',)": 2, "('c',)": 3}
 
 
 class Squares(sum_):
@@ -231,9 +231,9 @@ def test_nulls_are_passed_over_by_kernels_as_none_is_in_rows(
 )
 def test_keys_that_arrow_cannot_group_by_are_grouped_in_python(keys: pa.Array) -> None:
     table = pa.table({"key": keys, "n": [1, 2, 3]})
-    by_kernel, found = combine(count(), ["key"], table)
+    by_kernel, values = combine(count(), ["key"], table)
     assert not by_kernel
-    assert sorted(found.values()) == [1, 2]
+    assert sorted(values.values()) == [1, 2]
 
 
 # ---- guarantees ---------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ def test_totals_include_every_record_although_workers_die() -> None:
         state = MemoryState()
         topology = Topology("sales", workers=3)
         sales = topology.spout("sales", Tables()).flat_map(unchanged, fields=Sale)
-        kept = sales.filter(pc.field("amount") >= 0).group_by("shop")
-        kept.aggregate(count(), sum_("amount"), state=state, parallelism=2)
+        by_shop = sales.filter(pc.field("amount") >= 0).group_by("shop")
+        by_shop.aggregate(count(), sum_("amount"), state=state, parallelism=2)
         with SimCluster(seed, latency_s=0.005) as cluster:
             current = cluster.submit(topology.graph())
             if kills := not current.wait(0.03):
@@ -256,10 +256,10 @@ def test_totals_include_every_record_although_workers_die() -> None:
             component = current.snapshot().component("sales")
         assert (component.acked, component.pending) == (len(SALES), 0)
         replays += component.replayed
-        found = dict(state.items())
-        assert all(found[shop][0] >= 40 and found[shop][1] >= TOTALS[shop] for shop in "abc")
+        totals = dict(state.items())
+        assert all(totals[shop][0] >= 40 and totals[shop][1] >= TOTALS[shop] for shop in "abc")
         if not kills:
-            assert found == {shop: [40, TOTALS[shop]] for shop in "abc"}
+            assert totals == {shop: [40, TOTALS[shop]] for shop in "abc"}
     assert replays > 0
 
 
@@ -313,11 +313,11 @@ def nested(table: pa.Table) -> Derived:
 
 
 def test_an_expression_may_name_a_field_of_a_struct() -> None:
-    made = results(
+    rows = results(
         lambda s: s.flat_map(nested, fields=("paid",)).filter(pc.field("paid", "cents") > 117),
         Tables(),
     )
-    assert made == [({"cents": 118},), ({"cents": 119},)]
+    assert rows == [({"cents": 118},), ({"cents": 119},)]
 
 
 def test_an_expression_on_rows_is_refused() -> None:

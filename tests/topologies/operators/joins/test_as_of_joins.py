@@ -38,12 +38,12 @@ def run_join(
     topology = Topology("orders")
     table = source(topology, Price, prices).group_by("item").table(**TABLE, state=state)
     settings: Any = {"how": "left", "fields": FIELDS, "as_of": "at"} | more
-    found = source(topology, Order, orders).join(table, "item", **settings)
-    found.shuffle().bolt("kept", Kept)
-    found.late.shuffle().bolt("late", Kept)
+    joined = source(topology, Order, orders).join(table, "item", **settings)
+    joined.shuffle().bolt("kept", Kept)
+    joined.late.shuffle().bolt("late", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
-    kept, late = ([(row[1], row[4]) for row in results[name][0]] for name in ("kept", "late"))
-    return sorted(kept, key=repr), sorted(late, key=repr)
+    pairs, late = ([(row[1], row[4]) for row in results[name][0]] for name in ("kept", "late"))
+    return sorted(pairs, key=repr), sorted(late, key=repr)
 
 
 PRICES = [Price("x", 10, 1), Price("x", 20, 2), Price("x", 30, None), Price("x", 40, 4)]
@@ -54,41 +54,41 @@ def test_an_order_gets_the_price_that_was_valid_at_its_time(turned: bool) -> Non
     times = {"a": 9, "b": 10, "c": 19.9, "d": 20, "e": 35, "f": 100}
     orders = [Order(name, at, "x") for name, at in times.items()]
     step = -1 if turned else 1
-    found, late = run_join(orders[::step], PRICES[::step], late=1_000)
-    assert found == [("a", None), ("b", 1), ("c", 1), ("d", 2), ("e", None), ("f", 4)]
+    pairs, late = run_join(orders[::step], PRICES[::step], late=1_000)
+    assert pairs == [("a", None), ("b", 1), ("c", 1), ("d", 2), ("e", None), ("f", 4)]
     assert late == []
     inner, _ = run_join(orders, PRICES, late=1_000, how="inner")
-    assert inner == [pair for pair in found if pair[1] is not None]
+    assert inner == [pair for pair in pairs if pair[1] is not None]
 
 
 def test_the_state_of_a_table_with_a_name_is_not_that_of_its_join(tmp_path: Path) -> None:
     """Two operators that write one state would drop each other's entries."""
     state = SqliteState(tmp_path / "prices.db", name="prices")
-    found, _ = run_join([Order("a", 25, "x")], PRICES, state, late=1_000)
-    assert found == [("a", 2)]
+    pairs, _ = run_join([Order("a", 25, "x")], PRICES, state, late=1_000)
+    assert pairs == [("a", 2)]
     assert [key for key, _ in SqliteState(state.file).items("prices")] == ["x"]
     assert [*SqliteState(state.file).items("prices-as-of")]
 
 
 def test_a_version_is_valid_for_a_time_only() -> None:
     orders = [Order("a", 25, "x"), Order("b", 26, "x"), Order("c", 41, "x")]
-    found, _ = run_join(orders, PRICES, late=1_000, valid_for=5)
-    assert found == [("a", 2), ("b", None), ("c", 4)]
+    pairs, _ = run_join(orders, PRICES, late=1_000, valid_for=5)
+    assert pairs == [("a", 2), ("b", None), ("c", 4)]
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_same_of_two_changes_with_one_time_counts_in_each_order(turned: bool) -> None:
     prices = [Price("x", 10, 7), Price("x", 10, 5), Price("x", 10, 7)]
-    found, _ = run_join([Order("a", 10, "x")], prices[:: -1 if turned else 1])
-    assert found == [("a", 7)]
+    pairs, _ = run_join([Order("a", 10, "x")], prices[:: -1 if turned else 1])
+    assert pairs == [("a", 7)]
 
 
 def test_an_order_waits_for_the_watermarks_of_both_sides() -> None:
     """The price of 4 comes two seconds after the order that gets it."""
     orders = [Order(str(at), at, "x") for at in range(0, 12, 4)]
     prices = [Price("x", at, at) for at in (0, 3, 9)]
-    found, _ = run_join(Slow(orders), Slow(prices, 2.0), late=8)
-    assert found == [("0", 0), ("4", 3), ("8", 3)]
+    pairs, _ = run_join(Slow(orders), Slow(prices, 2.0), late=8)
+    assert pairs == [("0", 0), ("4", 3), ("8", 3)]
 
 
 class Rarely(Spout[Price]):
@@ -142,17 +142,17 @@ def test_a_table_that_rarely_changes_delays_nothing(tasks: int) -> None:
 def test_a_late_change_counts_for_the_orders_after_it_and_a_late_order_is_not_joined() -> None:
     orders = [Order("a", 0, "x"), Order("b", 50, "x"), Order("c", 1, "x"), Order("d", 60, "x")]
     prices = [Price("x", 0, 1), Price("y", 50, 9), Price("x", 40, 2), Price("y", 60, 9)]
-    found, late = run_join(Slow(orders), Slow(prices))
+    pairs, late = run_join(Slow(orders), Slow(prices))
     assert late == [("c", None)]
-    assert found == [("a", 1), ("b", 2), ("d", 2)]
+    assert pairs == [("a", 1), ("b", 2), ("d", 2)]
 
 
 def test_versions_and_the_time_are_there_in_the_next_run(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "prices.db")
     assert run_join([Order("a", 25, "x")], PRICES[:2], state)[0] == [("a", 2)]
     again = [Order("b", 35, "x"), Order("c", 9, "x")]
-    found, late = run_join(again, PRICES, state)  # reads the table again
-    assert found == [("b", None)]
+    pairs, late = run_join(again, PRICES, state)  # reads the table again
+    assert pairs == [("b", None)]
     assert late == [("c", None)]
 
 
@@ -163,8 +163,8 @@ def test_a_table_that_is_read_again_has_no_late_changes(
     for orders in ([Order("a", 45, "x")], []):
         topology = Topology("orders")
         table = source(topology, Price, PRICES).group_by("item").table(**TABLE, state=state)
-        found = source(topology, Order, orders).join(table, "item", fields=FIELDS, as_of="at")
-        found.shuffle().bolt("kept", Kept)
+        joined = source(topology, Order, orders).join(table, "item", fields=FIELDS, as_of="at")
+        joined.shuffle().bolt("kept", Kept)
         done = run_inline(topology.graph(), clock=ManualClock())
         assert done.snapshot.component("table-as-of").late == 0
     assert not caplog.messages
@@ -174,8 +174,8 @@ def test_only_the_last_version_before_the_watermark_is_kept(tmp_path: Path) -> N
     state = SqliteState(tmp_path / "prices.db")
     prices = [Price("x", at, at) for at in range(40)]
     run_join(Slow([Order("a", at, "y") for at in range(40)]), Slow(prices), state)
-    kept = [key for key, _ in state.items("table-as-of") if key[0] == "waiting"]
-    assert 1 <= len(kept) < 5
+    waiting = [key for key, _ in state.items("table-as-of") if key[0] == "waiting"]
+    assert 1 <= len(waiting) < 5
 
 
 def test_times_may_be_datetimes_of_different_zones() -> None:
@@ -193,10 +193,10 @@ def test_times_may_be_datetimes_of_different_zones() -> None:
     sales = topology.spout("sales", Records([Sale("a", noon)], type=Sale))
     utc = [Rate("a", noon.replace(tzinfo=UTC) - timedelta(hours=hours), hours) for hours in (1, 3)]
     table = topology.spout("rates", Records(utc, type=Rate)).group_by("item").table(**TABLE)
-    found = sales.join(table, as_of="at", zone="Europe/Berlin", late=1e5)
-    found.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert [row[-1] for row in kept] == [3]  # noon in Berlin is ten in UTC
+    joined = sales.join(table, as_of="at", zone="Europe/Berlin", late=1e5)
+    joined.shuffle().bolt("kept", Kept)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert [row[-1] for row in rows] == [3]  # noon in Berlin is ten in UTC
 
 
 # ---- wrong declarations -------------------------------------------------------------------------

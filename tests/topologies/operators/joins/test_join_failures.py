@@ -88,8 +88,8 @@ def test_a_replayed_record_is_stored_and_joined_twice() -> None:
     orders = source(topology, Order, Slow(items))
     payments = source(topology, Payment, Slow([Payment("a", 0, 13), Payment("a", 1, 6)], 1.0))
     orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Refuses(1))
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert Counter(kept) == {
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert Counter(rows) == {
         ("a", 0, "x", 0, 13): 1,
         ("a", 0, "x", 1, 6): 1,
         ("a", 2, "y", 0, 13): 2,
@@ -118,10 +118,10 @@ def test_records_that_an_earlier_release_has_stored_find_their_partners(
     orders = source(topology, Order, Slow([Order("b", 0, "z")]))
     payments = source(topology, Payment, Slow([Payment("a", 9, 1), Payment("a", 22, 2)]))
     orders.join(payments, "order", **WITHIN, how=how, state=state).shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
     alone = [("b", 0, "z", None, None)] if how == "outer" else []
     pairs = [("a", 0, "x", 9, 1), ("a", 12, "y", 9, 1), ("a", 12, "y", 22, 2)]
-    assert sorted(kept) == sorted([*pairs, *alone])
+    assert sorted(rows) == sorted([*pairs, *alone])
     assert not [key for key, _ in state.items("join") if key[0] in ("bucket", "record", "waiting")]
 
 

@@ -40,18 +40,19 @@ def model(seed: int, how: str, within: Any) -> Counter[Any]:
     if how == "as of":
         times = [[b.at for b in right if b.user == a.user and b.at <= a.at] for a in left]
         return Counter(
-            (a.user, a.at, max(own, default=None)) for a, own in zip(left, times, strict=True)
+            (a.user, a.at, max(earlier, default=None))
+            for a, earlier in zip(left, times, strict=True)
         )
     pairs = [(a, b) for a, b in both if are_partners(a, b, within)]
-    found = Counter((a.user, a.at, b.at) for a, b in pairs)
+    counts = Counter((a.user, a.at, b.at) for a, b in pairs)
     matched = {id(click) for pair in pairs for click in pair}
     if how in ("semi", "anti"):
         return Counter((a.user, a.at, how) for a in left if (id(a) in matched) == (how == "semi"))
     if how != "inner":
-        found.update((a.user, a.at, None) for a in left if id(a) not in matched)
+        counts.update((a.user, a.at, None) for a in left if id(a) not in matched)
     if how == "outer":
-        found.update((b.user, None, b.at) for b in right if id(b) not in matched)
-    return found
+        counts.update((b.user, None, b.at) for b in right if id(b) not in matched)
+    return counts
 
 
 @seeds(84, first=2, kinds=4)  # in `make test` four kinds, of which "outer" has two others
@@ -59,11 +60,11 @@ def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
     how, within = KINDS[seed % len(KINDS)]
     expected = model(seed, how, within)
     run = run_with_faults(seed, join_topology(seed, within, how))
-    found = Counter(
-        {(*p, last): n for p, own in written_values(run).items() for last, n in own.items()}
+    counts = Counter(
+        {(*p, last): n for p, times in written_values(run).items() for last, n in times.items()}
     )
-    assert not expected - found, f"seed {seed}"
-    assert found.keys() == expected.keys(), f"seed {seed}"
+    assert not expected - counts, f"seed {seed}"
+    assert counts.keys() == expected.keys(), f"seed {seed}"
 
 
 @seeds(20, kinds=2)
@@ -72,11 +73,11 @@ def test_a_table_has_the_latest_change_and_every_click_is_joined(seed: int) -> N
     changes, last = [change_of(click) for click in clicks_of(-seed - 1, 0)], dict[str, int]()
     for user, at, _ in changes:
         last[user] = max(at, last.get(user, 0))
-    found = written_values(run_with_faults(seed, table_topology(seed, broadcast=seed % 2 == 0)))
+    written = written_values(run_with_faults(seed, table_topology(seed, broadcast=seed % 2 == 0)))
     clicks = Counter(tuple(click) for task in range(2) for click in clicks_of(seed, task))
-    joined = {click: sum(times.values()) for click, times in found.items() if click[1] >= 0}
+    joined = {click: sum(times.values()) for click, times in written.items() if click[1] >= 0}
     assert not clicks - Counter(joined), f"seed {seed}"
     assert joined.keys() == clicks.keys()
     known = {None, *((user, at) for user, at, _ in changes)}
-    assert {(c[0], at) if at is not None else None for c in found for at in found[c]} <= known
-    assert {user: {*found[user, -1]} for user in "abc"} == {u: {at} for u, at in last.items()}
+    assert {(c[0], at) if at is not None else None for c in written for at in written[c]} <= known
+    assert {user: {*written[user, -1]} for user in "abc"} == {u: {at} for u, at in last.items()}

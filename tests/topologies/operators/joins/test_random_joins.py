@@ -66,26 +66,26 @@ def model(left: list[Left], right: list[Right], how: str, bounds: str) -> Counte
     are_partners = BOUNDS[bounds][1]
     pairs = [(a, b) for a in left for b in right if a.key == b.key and are_partners(a, b)]
     matched = {record for pair in pairs for record in pair}
-    found = Counter((a.number, b.number) for a, b in pairs)
+    counts = Counter((a.number, b.number) for a, b in pairs)
     if how in ("semi", "anti"):
         return Counter((a.number,) for a in left if (a in matched) == (how == "semi"))
     if how != "inner":
-        found.update((a.number, None) for a in left if a not in matched)
+        counts.update((a.number, None) for a in left if a not in matched)
     if how == "outer":
-        found.update((None, b.number) for b in right if b not in matched)
-    return found
+        counts.update((None, b.number) for b in right if b not in matched)
+    return counts
 
 
 def model_as_of(left: list[Left], right: list[Right], how: str, valid_for: float) -> Counter[Any]:
-    found = Counter[Any]()
+    counts = Counter[Any]()
     for a in left:
         versions = [b for b in right if a.key == b.key and b.at <= a.at]
         version = max(versions, key=lambda b: (b.at, repr([b.number, b.at])), default=None)
         if version is not None and version.number is not None and a.at - version.at <= valid_for:
-            found[a.number, version.number] += 1
+            counts[a.number, version.number] += 1
         elif how == "left":
-            found[a.number, None] += 1
-    return found
+            counts[a.number, None] += 1
+    return counts
 
 
 class Rig:
@@ -119,7 +119,7 @@ class Rig:
         self.inputs: Any = [
             components[f"join-{side}"].implementation.steps[0] for side in ("left", "right")
         ]
-        self.found, self.is_exact = Counter[Any](), True
+        self.counts, self.is_exact = Counter[Any](), True
         self.owes_once = True  # a process that has died may bring what was owed again
         self.clock = ManualClock()
         self.marks = [Marks(task) for task in (0, 1)]
@@ -132,11 +132,11 @@ class Rig:
         if memory is not None:
             self.join.restore(memory)
 
-    def count(self, made: list[Any]) -> None:
-        for branch, record in made:
+    def count(self, outputs: list[Any]) -> None:
+        for branch, record in outputs:
             assert branch == 0, f"{record} is late"
             places = (1,) if self.how in ("semi", "anti") else (1, 4)
-            self.found[tuple(record[place] for place in places)] += 1
+            self.counts[tuple(record[place] for place in places)] += 1
 
     def run(self, records: list[tuple[int, Any]]) -> None:
         """Process records of both sides, in this order, and end the sources."""
@@ -162,7 +162,7 @@ class Rig:
         rows = [row for side, record in batch for row in self.inputs[side].expand(record)]
         self.join.announce(rows)
         fails = self.draw.random() < 0.1
-        made = [row for each in rows for row in self.join.expand(each)]
+        outputs = [row for each in rows for row in self.join.expand(each)]
         if fails:
             self.join.discard()
         else:
@@ -172,7 +172,7 @@ class Rig:
         if fails:
             waiting[:] = [*waiting[:2], *batch, *waiting[2:]]
         else:
-            self.count(made)
+            self.count(outputs)
             done += batch
 
     def advance(
@@ -186,14 +186,14 @@ class Rig:
         chosen = marks or self.draw.choice(self.marks)
         mine = [record.at for side, record in done if side == chosen.task]
         pending = min((record.at for _, record in waiting), default=inf)
-        made = self.join.advance([chosen.next(pending, max(mine, default=-inf))])
+        outputs = self.join.advance([chosen.next(pending, max(mine, default=-inf))])
         if may_fail and self.draw.random() < 0.2:
             is_dead = self.draw.random() < 0.3
             chosen.failed(is_dead)
             self.owes_once &= not is_dead
         else:
             chosen.done()
-            self.count(made)
+            self.count(outputs)
 
 
 class Marks:
@@ -260,13 +260,13 @@ def test_random_joins_have_the_records_of_a_plain_program(
             rig = Rig(draw, how, bounds, state_of(kind, tmp_path, f"{seed}-{how}-{bounds}"))
             rig.run(records)
             expected, about = model(left, right, how, bounds), f"{seed}, {kind}, {how}, {bounds}"
-            assert rig.found.keys() == expected.keys(), about
-            assert not expected - rig.found, about
+            assert rig.counts.keys() == expected.keys(), about
+            assert not expected - rig.counts, about
             if rig.is_exact:
                 pairs_once = bounds not in AS_OF
                 once = {row for row in expected if rig.owes_once or (pairs_once and is_pair(row))}
-                assert all(rig.found[row] == expected[row] for row in once), about
-            kept = [key for key, _ in rig.join.store.entries() if key[0] == "waiting"]
+                assert all(rig.counts[row] == expected[row] for row in once), about
+            waiting = [key for key, _ in rig.join.store.entries() if key[0] == "waiting"]
             if bounds in AS_OF:
-                kept = [key for key in kept if key[2] == 0]
-            assert bounds == "all" or not kept, about
+                waiting = [key for key in waiting if key[2] == 0]
+            assert bounds == "all" or not waiting, about

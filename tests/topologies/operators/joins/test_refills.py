@@ -83,18 +83,18 @@ class Changes(Spout[User]):
     """The changes as records, with many a None."""
 
     def open(self, context: Context) -> None:
-        self.clock, self.own = context.clock, CHANGES[context.index :: context.parallelism]
+        self.clock, self.changes = context.clock, CHANGES[context.index :: context.parallelism]
 
     def records(self) -> Iterator[User | None]:
         begun_s = self.clock.now()
-        for change in self.own:
+        for change in self.changes:
             yield None
             while not Processed.has_come(change.version, self.clock.now() - begun_s):
                 yield None
             yield change
 
     def ack(self, message_id: int) -> None:
-        Processed.note(self.own[message_id])
+        Processed.note(self.changes[message_id])
 
 
 class ChangeTables(Changes):
@@ -117,9 +117,9 @@ class ChangeLog(LogSpout[User]):
 
     def open(self, context: Context) -> None:
         self.clock, self.begun_s = context.clock, context.clock.now()
-        self.own = range(context.index, len(CHANGES), context.parallelism)
+        self.numbers = range(context.index, len(CHANGES), context.parallelism)
         done = set() if self.is_again else self.done.setdefault(context.index, set())
-        self.left = [number for number in self.own if number not in done]
+        self.left = [number for number in self.numbers if number not in done]
         self.settled = done
 
     def poll(self, limit: int) -> Polled[User]:
@@ -226,22 +226,22 @@ class Notes(Stateless, Note):
 
 def found_by(run: SimRun) -> dict[int, list[tuple[int, int | None]]]:
     """For each click, the least version that it had to find, and the one that it found."""
-    found: dict[int, list[tuple[int, int | None]]] = {}
+    by_click: dict[int, list[tuple[int, int | None]]] = {}
     for entry in run.history():
         if entry.what is What.WROTE:
             (_, at), versions = entry.detail
-            found.setdefault(at, []).append(tuple(versions))
-    return found
+            by_click.setdefault(at, []).append(tuple(versions))
+    return by_click
 
 
 def check(run: SimRun, where: str = "") -> None:
     """Each click found what was processed before, or what came later."""
-    found = found_by(run)
-    assert found.keys() == {*range(120)}, where
+    by_click = found_by(run)
+    assert by_click.keys() == {*range(120)}, where
     bad = {
         at: versions
-        for at, versions in found.items()
-        if any(least >= 0 and (one is None or one < least) for least, one in versions)
+        for at, versions in by_click.items()
+        if any(least >= 0 and (actual is None or actual < least) for least, actual in versions)
     }
     assert not bad, f"{where}: {bad}"
 
@@ -279,8 +279,8 @@ def test_a_table_in_memory_has_all_again_after_its_processes_have_died(
             kill_tables(run)
         assert run.wait(60.0)
         check(run)
-        found = found_by(run)
-        assert {one for at in range(100, 120) for _, one in found[at]} == {VERSIONS - 1}
+        by_click = found_by(run)
+        assert {actual for at in range(100, 120) for _, actual in by_click[at]} == {VERSIONS - 1}
         beside = Counter(row for row in run.results("beside")[0])
         assert beside == Counter(map(tuple, CHANGES)), "no other bolt gets them again"
 
@@ -329,9 +329,9 @@ def test_a_drain_ends_when_the_table_is_filled() -> None:
         run.drain()
         assert run.wait(60.0)
         assert all(
-            least < 0 or (one is not None and one >= least)
+            least < 0 or (actual is not None and actual >= least)
             for versions in found_by(run).values()
-            for least, one in versions
+            for least, actual in versions
         )
 
 
@@ -348,9 +348,13 @@ def test_a_savepoint_of_a_table_that_is_being_filled_is_continued() -> None:
     with SimCluster(11) as cluster:
         run = cluster.submit(graph, Layout.PACK, sample=1, resume=savepoint)
         assert run.wait(90.0)
-        found = found_by(run)
-    assert max(found) == 119
-    assert all(one is not None and one >= a for own in found.values() for a, one in own)
+        by_click = found_by(run)
+    assert max(by_click) == 119
+    assert all(
+        actual is not None and actual >= a
+        for versions in by_click.values()
+        for a, actual in versions
+    )
 
 
 def ignore(_: User) -> None: ...
@@ -363,8 +367,8 @@ def test_a_fed_table_is_filled_again_in_the_test_kit() -> None:
         kill_tables(run.run)
         run.feeder("clicks").feed(*(Click(user, user, 0) for user in range(USERS)))
         run.finish()
-        found = {row[0]: row[3] for row in run.emitted("table")}
-    assert found == dict.fromkeys(range(USERS), VERSIONS - 1)
+        versions = {row[0]: row[3] for row in run.emitted("table")}
+    assert versions == dict.fromkeys(range(USERS), VERSIONS - 1)
 
 
 def waits(run: SimRun) -> list[str]:
@@ -373,13 +377,13 @@ def waits(run: SimRun) -> list[str]:
 
 
 def test_status_says_what_is_filled_again_and_how_far_it_is() -> None:
-    said = set[str]()
+    reasons = set[str]()
     with SimCluster(8) as cluster:
         run = submitted(cluster, tasks=1)
         for _ in range(60):
             assert not run.wait(0.02)
-            said.update(line.partition(" s, ")[2] for line in waits(run))
-    assert "it waits until it is known how far spout 'changes' is" in said
+            reasons.update(line.partition(" s, ")[2] for line in waits(run))
+    assert "it waits until it is known how far spout 'changes' is" in reasons
 
 
 def test_a_table_of_joined_records_and_one_behind_dead_letters_are_filled_again() -> None:
@@ -406,8 +410,8 @@ def test_a_table_of_joined_records_and_one_behind_dead_letters_are_filled_again(
         kill_tables(run, "names")
         assert run.wait(90.0)
         written = [entry.detail for entry in run.history() if entry.what is What.WROTE]
-    found = {(user, page) for (user, _), (_, page) in written}
-    assert found == {(user, None if user == 3 else "/") for user in range(USERS)}
+    pairs = {(user, page) for (user, _), (_, page) in written}
+    assert pairs == {(user, None if user == 3 else "/") for user in range(USERS)}
 
 
 class Fails(Bolt[User, User]):

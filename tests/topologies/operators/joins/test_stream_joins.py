@@ -71,9 +71,9 @@ def run_join(
     """Run a join. Return its records and the late records, both sorted by their repr."""
     topology = Topology("orders")
     orders, payments = source(topology, Order, left), source(topology, Payment, right)
-    found = orders.join(payments, "order", **(WITHIN | more))
-    found.shuffle().bolt("kept", Kept)
-    found.late.shuffle().bolt("late", Kept)
+    joined = orders.join(payments, "order", **(WITHIN | more))
+    joined.shuffle().bolt("kept", Kept)
+    joined.late.shuffle().bolt("late", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
     return sorted(results["kept"][0], key=repr), sorted(results["late"][0], key=repr)
 
@@ -81,13 +81,13 @@ def run_join(
 def model(left: Sequence[Order], right: Sequence[Payment], how: str, within: float) -> list[Any]:
     """Return the records of the join as a plain program computes them, if none is late."""
     pairs = [(o, p) for o in left for p in right if o[0] == p[0] and abs(o[1] - p[1]) <= within]
-    found = [(*o, *p[1:]) for o, p in pairs]
+    rows = [(*o, *p[1:]) for o, p in pairs]
     if how != "inner":
-        found += [(*o, None, None) for o in left if all(paired is not o for paired, _ in pairs)]
+        rows += [(*o, None, None) for o in left if all(paired is not o for paired, _ in pairs)]
     if how == "outer":
         paid = [id(p) for _, p in pairs]
-        found += [(p[0], None, None, *p[1:]) for p in right if id(p) not in paid]
-    return sorted(found, key=repr)
+        rows += [(p[0], None, None, *p[1:]) for p in right if id(p) not in paid]
+    return sorted(rows, key=repr)
 
 
 KEYS, TIMES = st.sampled_from("ab"), st.integers(-30, 30).map(lambda n: n / 4)
@@ -105,8 +105,8 @@ PAYMENTS = st.lists(st.builds(Payment, KEYS, TIMES, st.integers(1, 3)), max_size
 def test_a_join_has_the_pairs_of_a_plain_program(
     left: list[Order], right: list[Payment], how: Any, within: float, tasks: int
 ) -> None:
-    found, late = run_join(left, right, how=how, within=within, late=100, parallelism=tasks)
-    assert found == model(left, right, how, within)
+    rows, late = run_join(left, right, how=how, within=within, late=100, parallelism=tasks)
+    assert rows == model(left, right, how, within)
     assert late == []
 
 
@@ -121,10 +121,10 @@ def test_times_may_be_datetimes_and_the_bounds_are_included() -> None:
     topology = Topology("orders")
     left = topology.spout("left", Records([at(0), at(100)], type=Sent))
     right = topology.spout("right", Records([at(10), at(89), at(111)], type=Sent))
-    found = left.join(right, "order", within=10, field="at", fields=("order", "first", "second"))
-    found.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert kept == [(1, at(0).at, at(10).at)]
+    joined = left.join(right, "order", within=10, field="at", fields=("order", "first", "second"))
+    joined.shuffle().bolt("kept", Kept)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert rows == [(1, at(0).at, at(10).at)]
 
 
 def test_a_pair_is_emitted_at_once_and_a_record_without_a_partner_with_the_watermark() -> None:
@@ -158,9 +158,9 @@ def test_a_pair_is_emitted_at_once_and_a_record_without_a_partner_with_the_water
 def test_a_record_behind_the_watermark_is_late() -> None:
     orders = [Order("a", 0, "x"), Order("a", 50, "x"), Order("a", 39, "late"), Order("a", 40, "y")]
     payments = [Payment("a", 50, 1), Payment("a", 61, 2)]
-    found, late = run_join(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
+    rows, late = run_join(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
     assert late == [("a", 39, "late", None, None)]
-    assert found == model([o for o in orders if o.item != "late"], payments, "outer", 10)
+    assert rows == model([o for o in orders if o.item != "late"], payments, "outer", 10)
 
 
 def test_a_stream_is_joined_with_itself_and_with_a_branch_of_its_stage() -> None:
@@ -170,8 +170,8 @@ def test_a_stream_is_joined_with_itself_and_with_a_branch_of_its_stage() -> None
     names = ("order", "at", "item", "other_at", "other_item")
     pairs = stream.join(stream, "order", field="at", within=0, fields=names)
     pairs.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sorted(kept) == [(*o, *o[1:]) for o in orders]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(rows) == [(*o, *o[1:]) for o in orders]
 
 
 def test_operators_after_a_join_receive_records_with_and_without_a_partner() -> None:
@@ -182,8 +182,8 @@ def test_operators_after_a_join_receive_records_with_and_without_a_partner() -> 
     paid.map(lambda pair: (pair.order, pair.cents), fields=("order", "cents")).group_by(
         "order"
     ).aggregate(count(), name="totals")
-    found = run_inline(topology.graph(), clock=ManualClock()).results
-    assert found["totals"] == [{"a": 1, "b": 1}]
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    assert results["totals"] == [{"a": 1, "b": 1}]
 
 
 def test_an_invalid_event_time_fails_its_record_alone() -> None:
@@ -201,8 +201,8 @@ def test_an_invalid_event_time_fails_its_record_alone() -> None:
     payments = source(topology, Payment, [Payment("a", 3, 5)])
     orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Kept)
     orders.stream("dead_letters").shuffle().bolt("letters", Letters)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert kept == [("a", 1, "y", 3, 5)]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert rows == [("a", 1, "y", 3, 5)]
     assert "'now' is no event time" in str(dead)
 
 
@@ -236,8 +236,8 @@ def test_a_key_that_is_a_record_is_emitted_as_this_record(tmp_path: Path) -> Non
     times: dict[str, Any] = {"field": "at", "other_field": "on", "within": 10}
     both = sold.join(filled, "place", **times, how="outer", fields=Both, state=state)
     both.map(place_of).shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sorted(kept) == [("a", 0), ("a", 1), ("a", 2)]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(rows) == [("a", 0), ("a", 1), ("a", 2)]
 
 
 def place_of(both: Both) -> Place:
@@ -255,10 +255,10 @@ def test_a_semi_or_an_anti_join_emits_records_of_its_stream_as_they_are(
     items = [Order("a", 0, "x"), Order("b", 1, "y"), Order("a", 20, "z")]
     orders = source(topology, Order, items)
     payments = source(topology, Payment, [Payment("a", 3, 5), Payment("a", 4, 5)])
-    found = orders.join(payments, "order", **WITHIN, how=how)
-    found.filter(lambda order: type(order) is Order).shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sorted(order[2] for order in kept) == expected
+    joined = orders.join(payments, "order", **WITHIN, how=how)
+    joined.filter(lambda order: type(order) is Order).shuffle().bolt("kept", Kept)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(order[2] for order in rows) == expected
 
 
 class Timed(Kept):
@@ -279,8 +279,8 @@ def test_keep_s_is_how_long_records_wait_by_the_clock() -> None:
     left = source(topology, Order, orders)
     right = source(topology, Payment, Slow(payments, 1.0))
     left.join(right, "order", other_on="paid", keep_s=4.5).shuffle().bolt("timed", Timed)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["timed"]
-    assert kept == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["timed"]
+    assert rows == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
 @pytest.mark.parametrize("state", [None, "orders.db"])
@@ -291,15 +291,15 @@ def test_a_join_without_a_limit_continues_in_the_next_run(
         topology = Topology("orders")
         stored = SqliteState(tmp_path / f"{how}-{state}") if state else None
         orders, payments = source(topology, Order, left), source(topology, Payment, right)
-        found = orders.join(payments, "order", other_on="paid", keep_s=None, how=how, state=stored)
-        found.shuffle().bolt("kept", Kept)
-        (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-        return sorted(kept)
+        joined = orders.join(payments, "order", other_on="paid", keep_s=None, how=how, state=stored)
+        joined.shuffle().bolt("kept", Kept)
+        (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+        return sorted(rows)
 
     for how in ("inner", "semi"):
         assert run([Order("a", 0, "x"), Order("b", 0, "y")], [Payment("b", 9, 1)], how)
-        found = run([Order("b", 0, "z")], [Payment("a", 9, 2)], how)
-        assert [record[2] for record in found] == (["x", "z"] if state else [])
+        records = run([Order("b", 0, "z")], [Payment("a", 9, 2)], how)
+        assert [record[2] for record in records] == (["x", "z"] if state else [])
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_intervals_of_datetimes_far_apart_and_without_length() -> None:
     bids = topology.spout(
         "bids", Records([Bid("a", day(n)) for n in (1, 1.25, 299, 301)], type=Bid)
     )
-    found = sales.join(
+    joined = sales.join(
         bids,
         "item",
         within=lambda sale: (sale.at, sale.ends),
@@ -355,10 +355,10 @@ def test_intervals_of_datetimes_far_apart_and_without_length() -> None:
         how="left",
         fields=Offered,
     )
-    found.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    pairs = {(offer[2], offer[3]) for offer in kept}
-    assert len(kept) == len(pairs) == 6
+    joined.shuffle().bolt("kept", Kept)
+    (offers,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    pairs = {(offer[2], offer[3]) for offer in offers}
+    assert len(offers) == len(pairs) == 6
     assert pairs == {
         *((day(1), day(1)), (day(1.5), day(1)), (day(1.5), day(1.25))),
         *((day(300), day(n)) for n in (1, 1.25, 299)),
@@ -400,8 +400,8 @@ def paid_of(payment: Payment) -> Paid:
 
 def join(**changed: Any) -> Callable[[Streams], Any]:
     settings = {"on": "order"} | WITHIN | changed
-    given = {name: value for name, value in settings.items() if value != "-"}
-    return lambda s: s.orders.join(s.payments, **given)
+    arguments = {name: value for name, value in settings.items() if value != "-"}
+    return lambda s: s.orders.join(s.payments, **arguments)
 
 
 def endless(**changed: Any) -> Callable[[Streams], Any]:

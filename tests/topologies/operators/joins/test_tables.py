@@ -40,13 +40,13 @@ def joined_clicks(users: list[User], how: str = "inner", **table: Any) -> list[A
     names = changes.project("user", "name", "at").group_by("user").table(**table)
     seen = clicks.project("user", "page").join(names, how=how)
     seen.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    return [(*row[:2], row[2]) for row in kept]
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    return [(*row[:2], row[2]) for row in rows]
 
 
 def model(users: list[User], how: str, field: str | None) -> list[Any]:
     """Return the joined clicks as a plain program computes them."""
-    found, table = [], dict[str, User]()
+    rows, table = [], dict[str, User]()
     for user in users:
         old = table.get(user.user)
         if user.page is None:
@@ -54,10 +54,10 @@ def model(users: list[User], how: str, field: str | None) -> list[Any]:
                 table[user.user] = user
         # A change is a tombstone if all its values are None. "at" is no value if it is the field.
         elif old is not None and (old.name is not None or field is None):
-            found.append((user.user, user.page, old.name))
+            rows.append((user.user, user.page, old.name))
         elif how == "left":
-            found.append((user.user, user.page, None))
-    return found
+            rows.append((user.user, user.page, None))
+    return rows
 
 
 USERS = st.lists(
@@ -82,8 +82,8 @@ USERS = st.lists(
 def test_clicks_are_joined_with_the_same_values_as_in_a_plain_program(
     users: list[User], how: str, broadcast: bool, tasks: int, field: str | None
 ) -> None:
-    found = joined_clicks(users, how, broadcast=broadcast, parallelism=tasks, field=field)
-    assert found == model(users, how, field)
+    rows = joined_clicks(users, how, broadcast=broadcast, parallelism=tasks, field=field)
+    assert rows == model(users, how, field)
 
 
 def test_a_compacted_topic_is_a_table() -> None:
@@ -109,8 +109,8 @@ def test_several_streams_are_joined_with_one_table_of_records(broadcast: bool) -
     table = users.group_by("user").table(broadcast=broadcast, parallelism=2)
     for number in range(2):
         lines = topology.spout(f"lines-{number}", Slow([Line("a"), Line("b")], 5.0), fields=Line)
-        found = lines.join(table, "text", fields=("text", "name", "at", "page"))
-        found.filter(lambda row: row[0] != "b").shuffle().bolt(f"kept-{number}", Kept)
+        joined = lines.join(table, "text", fields=("text", "name", "at", "page"))
+        joined.filter(lambda row: row[0] != "b").shuffle().bolt(f"kept-{number}", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
     assert results["kept-0"] == results["kept-1"] == [[("a", "x", 1, None)]]
     keys = sorted(key for table in results["table"] for key in table)

@@ -128,13 +128,13 @@ def enriched(users: Any, clicks: Any = CLICKS, *, tasks: int = 2, **table: Any) 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_every_click_finds_its_user(kind: str, tasks: int) -> None:
     topology = enriched(SOURCES[kind], tasks=tasks)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert len(kept) == 2 * USERS
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert len(rows) == 2 * USERS
     with SimCluster(tasks) as cluster:
         run = cluster.submit(topology.graph())
         assert run.wait(120.0)
-        (kept,) = run.results("kept")
-        assert len(kept) == 2 * USERS
+        (rows,) = run.results("kept")
+        assert len(rows) == 2 * USERS
         assert run.snapshot().figures("table") == {"unmatched": 0.0}
 
 
@@ -146,8 +146,8 @@ def test_lines_of_files_fill_a_table(tmp_path: Path) -> None:
     clicks = topology.spout("clicks", CLICKS)
     table = users.shuffle().stage("users-again", parallelism=2).group_by("user").table()
     clicks.join(table).shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert len(kept) == 2 * USERS
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert len(rows) == 2 * USERS
 
 
 def test_records_that_find_nothing_are_counted() -> None:
@@ -174,8 +174,8 @@ def test_without_the_wait_the_stream_begins_at_once() -> None:
     topology = enriched(users, tasks=1, wait=False)
     graph = topology.graph()
     assert not graph.awaited
-    (kept,) = run_inline(graph, clock=ManualClock()).results["kept"]
-    assert len(kept) < 5
+    (rows,) = run_inline(graph, clock=ManualClock()).results["kept"]
+    assert len(rows) < 5
 
 
 class FailsOnce(Bolt[User, User]):
@@ -205,8 +205,8 @@ def test_users_that_fail_are_waited_for_until_they_are_done_or_dead_letters(sour
     with SimCluster(2) as cluster:
         run = cluster.submit(topology.graph())
         assert run.wait(120.0)
-        found = Counter(row[0] for row in run.results("kept")[0])
-    assert found == {user: 2 for user in range(USERS) if user != 7}
+        counts = Counter(row[0] for row in run.results("kept")[0])
+    assert counts == {user: 2 for user in range(USERS) if user != 7}
 
 
 @seeds(60)
@@ -224,8 +224,8 @@ def test_no_click_misses_its_user_under_faults(seed: int) -> None:
     clicks = topology.spout("clicks", Slow([Click(n, n) for n in range(30)]), fields=Click)
     joined = clicks.join(table, how="left", fields=("user", "at", "name"))
     joined.shuffle().bolt("note", Note)
-    found = written_values(run_with_faults(seed, topology))
-    assert {key: {*names} for key, names in found.items()} == {
+    written = written_values(run_with_faults(seed, topology))
+    assert {key: {*names} for key, names in written.items()} == {
         (n, n): {f"user {n}"} for n in range(30)
     }, f"seed {seed}"
 
@@ -250,12 +250,12 @@ def test_status_shows_what_is_waited_for_and_how_far_it_is() -> None:
 def test_a_spout_that_has_waited_for_a_minute_says_so() -> None:
     clock, plan = ManualClock(), make_plan(enriched(Stalled(), tasks=1).graph())
     worker = Worker(plan, 0, 1, np.random.default_rng(0), clock)
-    said: list[str] = []
+    notices: list[str] = []
     while clock.now() < 130.0:
         clock.sleep(worker.step() or 0.05)
-        said += worker.notices()
+        notices += worker.notices()
     worker.close()
-    (line,) = said
+    (line,) = notices
     assert line.startswith("spout 'clicks' has waited for 60 s until the tables of its joins have")
     assert "wait=False" in line
 
@@ -337,8 +337,8 @@ def test_a_stream_that_waits_holds_the_windows_back() -> None:
     second = topology.spout("second", others, fields=Click).project("user", "at")
     rows = named.merge(second).group_by("user").window(tumbling(seconds=10, field="at"), count())
     rows.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert sum(row[-1] for row in kept) == 250
+    (counts,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sum(row[-1] for row in counts) == 250
 
 
 # ---- declarations -------------------------------------------------------------------------------
@@ -368,8 +368,8 @@ def test_a_chain_of_tables_is_waited_for_in_turn() -> None:
         "clicks": ("users",),
         "visits": ("clicks", "users"),
     }
-    (kept,) = run_inline(graph, clock=ManualClock()).results["kept"]
-    assert len(kept) == USERS
+    (rows,) = run_inline(graph, clock=ManualClock()).results["kept"]
+    assert len(rows) == USERS
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

@@ -96,14 +96,14 @@ class Resumed(Spout[Click]):
 class Note(Bolt[Any, None]):
     """Counts its records, over all runs."""
 
-    def __init__(self, found: Noted) -> None:
-        self.found = found
+    def __init__(self, rows: Noted) -> None:
+        self.rows = rows
 
     def __deepcopy__(self, memo: Any) -> Note:
-        return Note(self.found)
+        return Note(self.rows)
 
     def process(self, record: Any) -> None:
-        self.found[tuple(record)] += 1
+        self.rows[tuple(record)] += 1
 
 
 # ---- programs -----------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Program:
 
     def __init__(self, seed: int) -> None:
         self.left, self.right = Source(clicks_of(seed)), Source(clicks_of(-seed - 1))
-        self.found: Noted = Counter()
+        self.rows: Noted = Counter()
 
     @property
     def sources(self) -> list[Source]:
@@ -125,15 +125,15 @@ class Program:
             "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
         )
         left = topology.spout("left", Resumed(self.left))
-        made = self.declare(topology, left, settings)
-        if made is not None:
-            made.shuffle().bolt("note", Note(self.found))
+        outputs = self.declare(topology, left, settings)
+        if outputs is not None:
+            outputs.shuffle().bolt("note", Note(self.rows))
         return topology
 
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         raise NotImplementedError
 
 
@@ -145,17 +145,17 @@ class Windowed(Program):
 
     def expected(self) -> Counter[tuple[Any, ...]]:
         """Return (user, end of the window) → number of clicks."""
-        made: Counter[tuple[Any, ...]] = Counter()
+        counts: Counter[tuple[Any, ...]] = Counter()
         for click in self.left.clicks:
             first = click.at - click.at % self.window.every + self.window.every
-            made.update(
+            counts.update(
                 (click.user, first + n * self.window.every) for n in range(self.window.panes)
             )
-        return made
+        return counts
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         counts = defaultdict[tuple[Any, ...], set[int]](set)
-        for user, end, times in found:
+        for user, end, times in rows:
             counts[user, end].add(times)
         expected = self.expected()
         assert counts.keys() == expected.keys()
@@ -178,16 +178,16 @@ class BySession(Windowed):
     window = sessions(gap=5, field="at", late=DISORDER)
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        made: Counter[tuple[Any, ...]] = Counter()
+        counts: Counter[tuple[Any, ...]] = Counter()
         for user in USERS:
             times = sorted(click.at for click in self.left.clicks if click.user == user)
-            own: list[int] = []
+            session: list[int] = []
             for time in [*times, 10**9]:
-                if own and time - own[-1] >= self.window.gap:
-                    made[user, own[-1] + self.window.gap] = len(own)
-                    own = []
-                own.append(time)
-        return made
+                if session and time - session[-1] >= self.window.gap:
+                    counts[user, session[-1] + self.window.gap] = len(session)
+                    session = []
+                session.append(time)
+        return counts
 
 
 class ByCount(Windowed):
@@ -195,10 +195,10 @@ class ByCount(Windowed):
 
     window = tumbling(count=3)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         clicks = Counter(click.user for click in self.left.clicks)
         full = {(user, n, 3) for user, number in clicks.items() for n in range(number // 3)}
-        assert found.keys() == full if is_exact else found.keys() >= full
+        assert rows.keys() == full if is_exact else rows.keys() >= full
 
 
 def is_even(click: Click) -> bool:
@@ -210,14 +210,14 @@ class Totals(Program):
         counted = (count(), sum_("at"), count(name="even", where=is_even))
         left.group_by("user").aggregate(*counted, name="totals", **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         totals = dict(state.items("totals"))
         times = defaultdict[str, list[int]](list)
         for click in self.left.clicks:
             times[click.user].append(click.at)
         expected = {
-            user: [len(own), sum(own), sum(at % 2 == 0 for at in own)]
-            for user, own in times.items()
+            user: [len(seconds), sum(seconds), sum(at % 2 == 0 for at in seconds)]
+            for user, seconds in times.items()
         }
         assert totals.keys() == expected.keys()
         for user, numbers in expected.items():
@@ -238,11 +238,11 @@ class Processed(Program):
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
         left.group_by("user").process(gathers, name="own", **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
-        kept = dict(state.items("own"))
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
+        values = dict(state.items("own"))
         for user in USERS:
             times = Counter(click.at for click in self.left.clicks if click.user == user)
-            stored = Counter(kept.get(user, ()))
+            stored = Counter(values.get(user, ()))
             assert stored == times if is_exact else not times - stored, user
 
 
@@ -261,7 +261,9 @@ class Bolts(Processed):
 def flat(row: Any) -> tuple[str, int, tuple[int, ...]]:
     """With the numbers in lists, or in lists of lists, once each, in their order."""
     user, end, values = row
-    numbers = {number for one in values for number in (one if isinstance(one, tuple) else [one])}
+    numbers = {
+        number for value in values for number in (value if isinstance(value, tuple) else [value])
+    }
     return user, end, tuple(sorted(numbers))
 
 
@@ -274,14 +276,14 @@ class Stages(Program):
             window = tumbling(seconds=length, field=field, late=late)
             value = "at" if field == "at" else "clicks"
             grouped = rows.group_by("user")
-            made = grouped.window(
+            results = grouped.window(
                 window, collect(value), fields=fields, name=f"of-{length}", **settings
             )
-            rows = made.map(flat, fields=fields)
+            rows = results.map(flat, fields=fields)
         return rows
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
-        clicks = {(user, end, at) for user, end, values in found for at in values}
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
+        clicks = {(user, end, at) for user, end, values in rows for at in values}
         assert clicks == {(c.user, c.at // 30 * 30 + 30, c.at) for c in self.left.clicks}
 
 
@@ -301,8 +303,8 @@ class Timed(Program):
         times = {"event_time": "at", "late": DISORDER, "fields": ("user", "clicks")}
         return left.group_by("user").process(waits, on_timer=fires, **times, **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
-        clicks = {(user, int(second)) for user, text in found for second in text.split()}
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
+        clicks = {(user, int(second)) for user, text in rows for second in text.split()}
         assert clicks == {(click.user, click.at) for click in self.left.clicks}
 
 
@@ -318,19 +320,19 @@ class Joined(Program):
         place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
         return left.join(right, "user", within=WITHIN, how=self.how, **place, **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         left, right = self.left.clicks, self.right.clicks
         both = [(a, b) for a in left for b in right if a.user == b.user]
         pairs = [(a, b) for a, b in both if abs(a.at - b.at) <= WITHIN]
         expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
         if is_exact:
-            assert {place: n for place, n in found.items() if None not in place} == expected
+            assert {place: n for place, n in rows.items() if None not in place} == expected
         matched = {id(click) for pair in pairs for click in pair}
         if self.how == "outer":
             expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
             expected.update((b.user, None, b.at) for b in right if id(b) not in matched)
-        assert not expected - found
-        assert found.keys() == expected.keys()
+        assert not expected - rows
+        assert rows.keys() == expected.keys()
 
 
 class Outer(Joined):
@@ -347,15 +349,15 @@ class Until(Joined):
         place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
         return left.join(right, "user", how=self.how, **self.bounds, **place, **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         left, right = self.left.clicks, self.right.clicks
         both = [(a, b) for a in left for b in right if a.user == b.user]
         pairs = [(a, b) for a, b in both if a.at <= b.at <= a.at + a.at % 9]
         matched = {id(a) for a, _ in pairs}
         expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
         expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
-        assert not expected - found
-        assert found.keys() == expected.keys()
+        assert not expected - rows
+        assert rows.keys() == expected.keys()
 
 
 class Semi(Joined):
@@ -366,15 +368,15 @@ class Semi(Joined):
         place = {"field": "at", "late": DISORDER, "within": (0, WITHIN)}
         return left.join(right, "user", how=self.how, **place, **settings)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         times = [(click.user, click.at) for click in self.right.clicks]
         expected: Noted = Counter()
         for user, at in self.left.clicks:
             is_matched = any((user, at + n) in times for n in range(WITHIN + 1))
             expected[user, at] += is_matched == (self.how == "semi")
         expected = +expected
-        assert not expected - found
-        assert found.keys() == expected.keys()
+        assert not expected - rows
+        assert rows.keys() == expected.keys()
 
 
 class Anti(Semi):
@@ -391,14 +393,14 @@ class AsOf(Joined):
         names = ("user", "at", "last", "name")
         return left.join(table, as_of="at", late=DISORDER, how="left", fields=names)
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         expected: Noted = Counter()
         for user, at in self.left.clicks:
             times = [click.at for click in self.right.clicks if click.user == user]
             last = max((time for time in times if time <= at), default=None)
             expected[user, at, last, None if last is None else user * 2] += 1
-        assert not expected - found
-        assert found.keys() == expected.keys()
+        assert not expected - rows
+        assert rows.keys() == expected.keys()
 
 
 def changed(click: Click) -> tuple[str, int, str]:
@@ -420,7 +422,7 @@ class Tables(Program):
         table = changes.group_by("user").table(field="at", broadcast=self.is_broadcast, **settings)
         return left.join(table, how="left", fields=("user", "at", "last", "name"))
 
-    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
+    def check(self, rows: Noted, state: Any, *, is_exact: bool) -> None:
         latest = dict[str, int]()
         for user, at in self.right.clicks:
             latest[user] = max(at, latest.get(user, 0))
@@ -429,7 +431,7 @@ class Tables(Program):
         assert len(items) == len(latest)  # no user twice
         clicks = Counter((user, at) for user, at in self.left.clicks)
         joined = Counter[tuple[str, int]]()
-        for (user, at, *_), times in found.items():
+        for (user, at, *_), times in rows.items():
             joined[user, at] += times
         assert joined == clicks if is_exact else not clicks - joined
 
@@ -471,7 +473,7 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
             assert run.wait(600 if is_last else draw.uniform(0.0, 1.0)) or not is_last
             run.stop()
     troubles.calm()
-    program.check(program.found, inner, is_exact=False)
+    program.check(program.rows, inner, is_exact=False)
 
 
 @seeds(300, first=JOINS, kinds=len(PROGRAMS) - JOINS)
@@ -490,7 +492,7 @@ def test_without_kills_the_result_is_that_of_a_plain_program(seed: int) -> None:
                 run.wait(0.1)
             run.wait(600 if bound == TOTAL else draw.uniform(0.0, 0.5))
             run.stop()
-    program.check(program.found, state, is_exact=True)
+    program.check(program.rows, state, is_exact=True)
 
 
 class Results:
@@ -522,4 +524,4 @@ def test_a_state_in_memory_moves_with_its_task(kind: Callable[[int], Program]) -
         assert any(source.acked for source in program.sources)
         run.rebalance(workers=1)
         assert run.wait(600)
-        program.check(program.found, Results(run), is_exact=False)
+        program.check(program.rows, Results(run), is_exact=False)

@@ -137,12 +137,12 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
         assert dict(items) == expected
         assert len(items) == len(expected)
         again = (tasks, former, 3)[last % 3]
-        found: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
         for index in range(again):
-            own = dict(open_store(inner, index, again).items())
-            assert all(task_index(user, again) == index for user in own)
-            found |= own
-        assert found == expected
+            contents = dict(open_store(inner, index, again).items())
+            assert all(task_index(user, again) == index for user in contents)
+            merged |= contents
+        assert merged == expected
         assert dict(inner.items("visits")) == expected
     raise AssertionError("the opening never completes")
 
@@ -169,12 +169,12 @@ def test_a_process_may_end_at_any_write_in_each_store_and_the_next_one_continues
         else:
             break
         assert dict(factory.items()) == expected
-        again, found = (2, 3, 4)[last % 3], dict[Any, Any]()
+        again, merged = (2, 3, 4)[last % 3], dict[Any, Any]()
         for index in range(again):
             store_of_task = open_store(factory, index, again)
-            found |= dict(store_of_task.items())
+            merged |= dict(store_of_task.items())
             store_of_task.close()
-        assert found == dict(factory.items()) == expected
+        assert merged == dict(factory.items()) == expected
     assert last > 15
 
 
@@ -241,9 +241,9 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     number = iter(range(1, 10_000))
 
     def write(store: KeyedStore, index: int, tasks: int, times: int) -> None:
-        own = [user for user in USERS if task_index(user, tasks) == index]
-        for _ in range(times if own else 0):
-            user, value = draw.choice(own), next(number)
+        users = [user for user in USERS if task_index(user, tasks) == index]
+        for _ in range(times if users else 0):
+            user, value = draw.choice(users), next(number)
             add(store, user, value)
             acked.append((user, value))
 
@@ -263,10 +263,10 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     def read() -> None:
         for _ in range(3):
             before = [*acked]
-            found = [*state.items("visits")]
-            keys = [key for key, _ in found]
+            items = [*state.items("visits")]
+            keys = [key for key, _ in items]
             assert Counter(keys) == Counter(USERS)
-            assert all(value in dict(found)[user] for user, value in before)
+            assert all(value in dict(items)[user] for user, value in before)
 
     functions: dict[str, Callable[[], None]] = {"reader": read}
     for index in range(former):
@@ -281,6 +281,6 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
             functions[f"new {new} {index}"] = partial(task_of_new, index, tasks)
     scheduler.run(**functions)
     assert not scheduler.errors, scheduler.errors
-    found = dict(inner.items("visits"))
-    assert found.keys() == {*USERS}
-    assert not [value for value in acked if value[1] not in found[value[0]]]
+    stored = dict(inner.items("visits"))
+    assert stored.keys() == {*USERS}
+    assert not [value for value in acked if value[1] not in stored[value[0]]]

@@ -100,9 +100,9 @@ def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptSt
         if number:
             assert dict(factory.items(factory.name)) == expected
         for index, store in enumerate(stores):
-            own = [key for key in KEYS if task_index(key, tasks) == index]
-            assert dict(store.items()) == {key: expected[key] for key in own if expected[key]}
-            for key in own:
+            keys = [key for key in KEYS if task_index(key, tasks) == index]
+            assert dict(store.items()) == {key: expected[key] for key in keys if expected[key]}
+            for key in keys:
                 expected[key].append(number)
                 store.put(key, expected[key])
             store.commit()
@@ -250,15 +250,15 @@ def test_owed_rows_move_to_one_task_each_and_the_time_is_the_latest() -> None:
         store.put(("full",), [[f"full {index}"]])
         store.put((TIME,), 10.0 * index)
         store.commit()
-    found = [dict(open_store(state, index, 2, **by_group).entries()) for index in range(2)]
-    for index, own in enumerate(found):
+    contents = [dict(open_store(state, index, 2, **by_group).entries()) for index in range(2)]
+    for index, entries in enumerate(contents):
         former_tasks = [former for former in range(3) if former % 2 == index]
-        assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in former_tasks]]
-        assert own[("full",)] == [[f"full {former}"] for former in former_tasks]
-        assert own[(TIME,)] == 20.0
+        assert entries[OWED, -1] == [-1, 0, [[f"row {former}"] for former in former_tasks]]
+        assert entries[("full",)] == [[f"full {former}"] for former in former_tasks]
+        assert entries[(TIME,)] == 20.0
         users = [user for user in USERS if task_index(user, 2) == index]
-        assert {key[1] for key in own if key[0] == "pane"} == {*users}
-        behind = {key[1]: time for key, time in own.items() if key[0] == BEHIND}
+        assert {key[1] for key in entries if key[0] == "pane"} == {*users}
+        behind = {key[1]: time for key, time in entries.items() if key[0] == BEHIND}
         times = {user: 10.0 * task_index(user, 3) for user in users}
         assert behind == {user: time for user, time in times.items() if time < 20}
 

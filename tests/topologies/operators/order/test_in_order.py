@@ -61,9 +61,9 @@ def results(
     """What a function makes of clicks in order, and the late ones."""
     topology = Topology("clicks", attempts_max=3)
     clicks = topology.spout("clicks", source)
-    made = clicks.group_by("user").in_order("at", late).process(function, name="p", **settings)
-    made.shuffle().bolt("kept", Kept)
-    made.late.shuffle().bolt("late", Kept)
+    processed = clicks.group_by("user").in_order("at", late).process(function, name="p", **settings)
+    processed.shuffle().bolt("kept", Kept)
+    processed.late.shuffle().bolt("late", Kept)
     done = run_inline(topology.graph(), clock=clock or ManualClock())
     return done.results["kept"][0], done.results["late"][0]
 
@@ -74,22 +74,22 @@ TIMES = (5.0, 2.0, 3.0, 9.0, 8.0, 20.0, 1.0, 21.0)
 @pytest.mark.parametrize("stored", [False, True])
 def test_records_are_handed_on_in_the_order_of_event_time(stored: bool, tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "p.db") if stored else None
-    made, late = results(Paced(*TIMES), state=state)
+    changes, late = results(Paced(*TIMES), state=state)
     in_time = sorted(TIMES[:6] + TIMES[7:])
-    assert made == [Change("a", number, at) for number, at in enumerate(in_time, 1)]
+    assert changes == [Change("a", number, at) for number, at in enumerate(in_time, 1)]
     assert late == [Click("a", 1.0)]
     if state is not None:  # the records that have waited are gone
         assert dict(state.items()) == {"a": len(in_time)}
 
 
 def test_a_list_of_a_key_is_filled_in_this_order() -> None:
-    made, _ = results(Paced(5.0, 2.0, 3.0), listed)
-    assert made == [Change("a", 1, 2.0), Change("a", 2, 2.0), Change("a", 3, 2.0)]
+    changes, _ = results(Paced(5.0, 2.0, 3.0), listed)
+    assert changes == [Change("a", 1, 2.0), Change("a", 2, 2.0), Change("a", 3, 2.0)]
 
 
 def test_a_timer_at_the_time_of_a_record_is_before_it() -> None:
-    made, _ = results(Paced(5.0, 2.0, 3.0), with_timer, on_timer=fired)
-    assert [(change.number, change.at) for change in made] == [
+    changes, _ = results(Paced(5.0, 2.0, 3.0), with_timer, on_timer=fired)
+    assert [(change.number, change.at) for change in changes] == [
         (1, 2.0),
         (2, 3.0),
         (0, 5.0),
@@ -108,10 +108,13 @@ def test_all_timers_before_a_record_fire_before_it_however_many() -> None:
             state.timer = state.time + 1
         yield Change(user, 0, state.time)
 
-    made, _ = results(Paced(0.0, 12_000.5), begins, on_timer=ticks)
-    times = [change.at for change in made]
+    changes, _ = results(Paced(0.0, 12_000.5), begins, on_timer=ticks)
+    times = [change.at for change in changes]
     assert times == sorted(times)
-    assert [(change.number, change.at) for change in made[-3:-1]] == [(0, 12_000), (-1, 12_000.5)]
+    assert [(change.number, change.at) for change in changes[-3:-1]] == [
+        (0, 12_000),
+        (-1, 12_000.5),
+    ]
 
 
 def test_a_state_with_timers_needs_on_timer(tmp_path: Path) -> None:
@@ -135,10 +138,10 @@ def test_records_of_equal_time_keep_the_order_in_which_they_arrived() -> None:
     names = ("key", "at", "number")
     steps = [(0, number // 50, number) for number in range(100)]
     source = topology.spout("steps", Records(steps[50:] + steps[:50]), fields=names)
-    made = (
+    processed = (
         source.group_by("key").in_order("at", 2).process(passed, fields=names, state=MemoryState())
     )
-    made.shuffle().bolt("kept", Kept)
+    processed.shuffle().bolt("kept", Kept)
     assert run_inline(topology.graph()).results["kept"][0] == steps
 
 
@@ -153,17 +156,17 @@ def test_rows_of_columns_are_put_in_order() -> None:
     topology = Topology("clicks")
     source = Records([Click("a", at) for at in (3.0, 1.0, 2.0)], type=Click)
     clicks = topology.spout("clicks", source, event_time="at")
-    made = clicks.flat_map(doubled, fields=Click).group_by("user").in_order("at", late=9)
-    made.process(numbered).shuffle().bolt("kept", Kept)
-    found = run_inline(topology.graph()).results["kept"][0]
-    assert found == [Change("a", 1, 2.0), Change("a", 2, 4.0), Change("a", 3, 6.0)]
+    ordered = clicks.flat_map(doubled, fields=Click).group_by("user").in_order("at", late=9)
+    ordered.process(numbered).shuffle().bolt("kept", Kept)
+    changes = run_inline(topology.graph()).results["kept"][0]
+    assert changes == [Change("a", 1, 2.0), Change("a", 2, 4.0), Change("a", 3, 6.0)]
 
 
 def test_a_second_run_continues_with_what_waits_and_what_came_too_late(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "p.db")
     results(Paced(5.0, 2.0), state=state)
-    made, late = results(Paced(1.0, 6.0), state=state)
-    assert (made, late) == ([Change("a", 3, 6.0)], [Click("a", 1.0)])
+    changes, late = results(Paced(1.0, 6.0), state=state)
+    assert (changes, late) == ([Change("a", 3, 6.0)], [Click("a", 1.0)])
 
 
 def test_if_the_function_raises_nothing_has_changed_and_the_topology_ends() -> None:
@@ -185,8 +188,8 @@ def topology_of(seed: int) -> Topology:
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
-    made = clicks.group_by("user").in_order("at", DISORDER)
-    rows = made.process(numbered, state=MemoryState(), parallelism=2)
+    ordered = clicks.group_by("user").in_order("at", DISORDER)
+    rows = ordered.process(numbered, state=MemoryState(), parallelism=2)
     rows.shuffle().bolt("note", Note)
     return topology
 
@@ -202,12 +205,12 @@ def test_each_change_has_one_number_whatever_fails(seed: int) -> None:
     """A number that was given to two records would show that a watermark which came again has
     handed a record on twice. A record that its spout has emitted twice has two numbers."""
     run = run_with_faults(seed, topology_of(seed))
-    found: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    by_user: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for (user, number), values in written_values(run).items():
         assert len(values) == 1, f"seed {seed}: {user} {number}"
-        (found[user][number],) = values
+        (by_user[user][number],) = values
     for user, times in times_of(seed).items():
-        numbers = found[user]
+        numbers = by_user[user]
         assert sorted(numbers) == [*range(1, len(numbers) + 1)], f"seed {seed}"
         in_order = [numbers[number] for number in sorted(numbers)]
         assert in_order == sorted(in_order), f"seed {seed}"

@@ -78,10 +78,10 @@ def alarms(text: str, *steps: PatternStep[Login], within: float = 60, **settings
     topology = Topology("logins", attempts_max=3)
     source = topology.spout("logins", Records([*logins(text)][::-1], type=Login))
     ordered = source.group_by("user").in_order("at", late=100)
-    found = ordered.match(*steps, within=within, select=alarm, **settings)
-    found.shuffle().bolt("kept", Kept)
+    matches = ordered.match(*steps, within=within, select=alarm, **settings)
+    matches.shuffle().bolt("kept", Kept)
     done = run_inline(topology.graph(), clock=ManualClock())
-    return [(made.since, made.at) for made in done.results["kept"][0]]
+    return [(row.since, row.at) for row in done.results["kept"][0]]
 
 
 THREE = PatternStep[Login]("failed", failed, times=3)
@@ -108,8 +108,8 @@ def test_a_window_behind_a_match_has_every_match() -> None:
     topology = Topology("logins")
     source = topology.spout("logins", Records([*logins("-" * 60)], type=Login))
     ordered = source.group_by("user").in_order("at")
-    found = ordered.match(THREE, within=60, select=alarm)
-    minutes = found.window(tumbling(seconds=6, field="since"), count())
+    matches = ordered.match(THREE, within=60, select=alarm)
+    minutes = matches.window(tumbling(seconds=6, field="since"), count())
     minutes.shuffle().bolt("kept", Kept)
     minutes.late.shuffle().bolt("late", Kept)
     done = run_inline(topology.graph(), clock=ManualClock())
@@ -158,7 +158,7 @@ def test_matches_are_those_of_a_plain_program_whatever_fails(seed: int) -> None:
         **{"within": 6, "skip": "to_next", "select": alone, "name": "singles", **settings},
     )
     topology.bolt("note", Note, inputs=[pairs.shuffle(), singles.shuffle()])
-    found = written_values(run_with_faults(seed, topology))
+    written = written_values(run_with_faults(seed, topology))
     times = {
         user: sorted({c.at for task in range(2) for c in clicks_of(seed, task) if c.user == user})
         for user in "abc"
@@ -169,7 +169,7 @@ def test_matches_are_those_of_a_plain_program_whatever_fails(seed: int) -> None:
         for at, after in pairwise([*times[user], None])
         if at is not None
     }
-    assert {place: {*values} for place, values in found.items()} == {
+    assert {place: {*values} for place, values in written.items()} == {
         place: {after} for place, after in expected.items()
     }, f"seed {seed}"
 
@@ -198,7 +198,7 @@ def test_no_match_is_missing_or_wrong_although_workers_die(
     topology, path, gate = Topology("match", workers=2), tmp_path / "found.jsonl", tmp_path / "gate"
     numbers = topology.spout("numbers", Held(TOTAL, gate), event_time="value")
     rows = numbers.map(of_number, fields=("key", "at"))
-    found = (
+    matches = (
         rows.group_by("key")
         .in_order("at")
         .match(
@@ -211,17 +211,17 @@ def test_no_match_is_missing_or_wrong_although_workers_die(
             parallelism=2,
         )
     )
-    found.shuffle().bolt("store", JsonLines(path))
+    matches.shuffle().bolt("store", JsonLines(path))
     with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
         finish_with_kills(run, "numbers", TOTAL, run.plan.tasks_of("match"), gate)
-    made = {tuple(json.loads(line).values()) for line in path.read_text().splitlines()}
+    written = {tuple(json.loads(line).values()) for line in path.read_text().splitlines()}
     expected = set()
     for key in range(KEYS):
         failures = [value for value in range(key, TOTAL, KEYS) if is_failure(value)]
         for first, last in zip(failures, failures[2:], strict=False):
             if last - first < WITHIN:
                 expected.add((key, first, last))
-    assert made == expected
+    assert written == expected
 
 
 # ---- upgrades ------------------------------------------------------------------------------------

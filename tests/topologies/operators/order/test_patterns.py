@@ -43,8 +43,8 @@ def expression(steps: Sequence[PatternStep[Any]], place: int = 0) -> str:
     remaining = expression(steps, place + 1)
     if step.is_absent:
         return f"(?:{first}{label}|{remaining})"
-    most = "" if step.most == INF else int(step.most) - 1
-    records = f"{first}{label}(?:{between}{label}){{{step.least - 1},{most}}}"
+    maximum = "" if step.most == INF else int(step.most) - 1
+    records = f"{first}{label}(?:{between}{label}){{{step.least - 1},{maximum}}}"
     return (f"(?:{records})?" if step.is_optional else records) + remaining
 
 
@@ -81,7 +81,9 @@ class PlainMatcher:
 
     def match(self, text: str, begin: int) -> Match[Event]:
         return {
-            step.name: [self.events[begin + at] for at, one in enumerate(text) if one == label]
+            step.name: [
+                self.events[begin + at] for at, letter in enumerate(text) if letter == label
+            ]
             for label, step in zip(LABELS, self.steps, strict=False)
             if not step.is_absent
         }
@@ -107,16 +109,16 @@ class PlainMatcher:
         return text if steps[-1].is_absent and self.is_match(text) else None
 
     def matches(self) -> list[Match[Event]]:
-        found, begin = list[Match[Event]](), 0
+        matches, begin = list[Match[Event]](), 0
         while begin < len(self.events):
             text = self.text_from(begin)
             end = begin
             if text is not None:
-                found.append(self.match(text, begin))
+                matches.append(self.match(text, begin))
                 last = begin + len(text.rstrip(".")) - 1
                 end = {"past_last": last, "to_last": last - 1, "to_next": begin}[self.pattern.skip]
             begin = max(end, begin) + 1
-        return found
+        return matches
 
 
 # ---- random patterns -----------------------------------------------------------------------------
@@ -159,16 +161,16 @@ def random_pattern(draw: Random) -> Pattern:
 
 def found_in(pattern: Pattern, events: Sequence[Event], draw: Random) -> list[Match[Event]]:
     """What the matcher finds, restored from its rows now and then, and told about time."""
-    candidates, found = Candidates(pattern), list[Match[Event]]()
+    candidates, matches = Candidates(pattern), list[Match[Event]]()
     for event in events:
         if draw.random() < 0.3:
-            found += candidates.expire(event.at)
+            matches += candidates.expire(event.at)
         if draw.random() < 0.3:
             restored = candidates.next_number, candidates.records.items(), candidates.rows
             candidates = Candidates(pattern, *restored)
-        found += candidates.add(event.at, event)
+        matches += candidates.add(event.at, event)
         assert candidates.deadline is None or candidates.deadline > event.at
-    return found + candidates.expire(INF)
+    return matches + candidates.expire(INF)
 
 
 def in_order_of_begin(matches: Sequence[Match[Event]]) -> list[Any]:
@@ -186,12 +188,12 @@ def test_random_patterns_match_as_a_plain_matcher_finds(seed: int) -> None:
         for number in range(draw.randint(0, 14)):
             at += draw.choice((0, 1, 1, 2, 9))
             events.append(Event(at, draw.choice("xyz"), number * draw.choice((1, 0))))
-        found, expected = found_in(pattern, events, draw), PlainMatcher(pattern, events).matches()
+        matches, expected = found_in(pattern, events, draw), PlainMatcher(pattern, events).matches()
         about = [step.shape for step in pattern.steps], pattern.within, pattern.skip, events
-        assert in_order_of_begin(found) == in_order_of_begin(expected), about
+        assert in_order_of_begin(matches) == in_order_of_begin(expected), about
         if pattern.skip != "to_next":
-            assert found == expected, about
-        count += len(found)
+            assert matches == expected, about
+        count += len(matches)
     assert count > 50
 
 
@@ -203,13 +205,13 @@ def matches_in(
 ) -> Any:
     """The matches in a text of kinds, which are one apart: the places of each step."""
     events = [Event(at, kind, 0) for at, kind in enumerate(text)]
-    found = found_in(Pattern(steps, within, skip), events, Random(0))
+    matches = found_in(Pattern(steps, within, skip), events, Random(0))
     return [
         " ".join(
             "".join(text[event.at] + str(event.at) for event in events) or "-"
             for events in match.values()
         )
-        for match in found
+        for match in matches
     ]
 
 

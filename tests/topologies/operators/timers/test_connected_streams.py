@@ -83,8 +83,8 @@ def bill(order: int, state: KeyState[list[Any]]) -> Iterator[Bill]:
 
 def rows(topology: Topology, stream: Stream[Any]) -> list[Any]:
     stream.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    return sorted(kept)
+    (records,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    return sorted(records)
 
 
 def sources(topology: Topology) -> tuple[Stream[Order], Stream[Payment], Stream[Refund]]:
@@ -125,8 +125,8 @@ def test_records_of_functions_and_several_fields_of_a_key() -> None:
     topology = Topology("orders")
     orders, payments, _ = sources(topology)
     grouped = orders.group_by("order", "item").connect(payments.map(paid).group_by("order", "item"))
-    made = rows(topology, grouped.process(both, fields=("order", "item", "seen")))
-    assert made == sorted(
+    records = rows(topology, grouped.process(both, fields=("order", "item", "seen")))
+    assert records == sorted(
         [(n, "abc"[n % 3], 1) for n in range(20)] + [(n, "paid", 1) for n in range(0, 20, 2)]
     )
 
@@ -163,7 +163,7 @@ class Gather:
         more = [record.number] if isinstance(record, Even) else record.numbers
         numbers, end = dict(state.value or ()), (at // 4 + 1) * 4
         numbers[end] = sorted({*numbers.get(end, ()), *more})
-        state.value = [[*one] for one in numbers.items()]
+        state.value = [[*entry] for entry in numbers.items()]
         state.timers.add(end)
         return iter(())
 
@@ -171,7 +171,7 @@ class Gather:
         numbers = dict(state.value or ())
         if (ids := numbers.pop(state.time, None)) is not None:
             yield Row(key, state.time, tuple(ids))
-        state.value = [[*one] for one in numbers.items()] or None
+        state.value = [[*entry] for entry in numbers.items()] or None
 
 
 def other_number(run: SimRun, draw: Random) -> None:
@@ -200,7 +200,7 @@ class ConnectedProgram(EventProgram):
             evens = spouts[0].filter(lambda event: event.number % 2 == 0).map(even)
             odds = spouts[0].filter(lambda event: event.number % 2 == 1).map(relay)
         gather = Gather()
-        made = (
+        gathered = (
             evens.group_by("key")
             .connect(odds.group_by("name"))
             .process(
@@ -214,7 +214,7 @@ class ConnectedProgram(EventProgram):
                 name="gather",
             )
         )
-        made.shuffle().bolt("note", Note("row"))
+        gathered.shuffle().bolt("note", Note("row"))
         return topology
 
     def expected(self) -> dict[tuple[int, Any], set[int]]:

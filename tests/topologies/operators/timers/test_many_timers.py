@@ -86,7 +86,7 @@ def plain_program(orders: list[Order]) -> tuple[list[Any], dict[str, list[Any]]]
 
     def fire(until: float) -> None:
         while due := [(at, *entry) for entry, at in timers.items() if at <= until]:
-            at, key, name = min(due, key=lambda one: one[0])
+            at, key, name = min(due, key=lambda timer: timer[0])
             del timers[key, name]
             fired.append((key, name, at))
             if name == "again" and at < 60:
@@ -139,23 +139,23 @@ class Paced(Spout[Order]):
 def orders_of(seed: int) -> list[Order]:
     """Orders with times of their own, so that the order of the timers is known."""
     random, added = Random(seed), list[tuple[str, float]]()
-    found = []
+    orders = []
     for n in range(0, 40, 2):
         key, what = random.choice("ab"), random.choice(["name"] * 3 + list(WHAT))
         after = random.choice((2, 5, 11)) + (n + 1) / 1_024
         if what == "forget" and added:
             key, at = added.pop(random.randrange(len(added)))
             after = at - n
-        found.append(Order(key, float(n), what, random.choice(NAMES), after))
+        orders.append(Order(key, float(n), what, random.choice(NAMES), after))
         if what == "time":
             added.append((key, n + after))
-    return found
+    return orders
 
 
 def run(orders: list[Order], state: Any, **settings: Any) -> tuple[list[Any], Any]:
     topology = Topology("orders")
     rows = topology.spout("orders", Paced(orders)).group_by("key")
-    made = rows.process(
+    outputs = rows.process(
         settings.pop("function", changes),
         on_timer=settings.pop("on_timer", fires),
         event_time="at",
@@ -164,7 +164,7 @@ def run(orders: list[Order], state: Any, **settings: Any) -> tuple[list[Any], An
         name="p",
         **settings,
     )
-    made.global_().bolt("kept", Kept)
+    outputs.global_().bolt("kept", Kept)
     done = run_inline(topology.graph(), clock=ManualClock()).results
     return done["kept"][0], done["p"]
 
@@ -178,8 +178,8 @@ def test_timers_fire_as_in_a_plain_program(seed: int, stored: bool, tmp_path: Pa
     fired, expected = plain_program(orders)
     for key in "ab":  # in the order of each key; tasks have none between them
         assert [row for row in rows if row[0] == key] == [row for row in fired if row[0] == key]
-    kept = dict(state.items()) if state else {k: v for task in values for k, v in task.items()}
-    assert kept == expected
+    contents = dict(state.items()) if state else {k: v for task in values for k, v in task.items()}
+    assert contents == expected
 
 
 def test_a_key_may_have_thousands_of_timers_and_all_fire_at_the_end() -> None:
@@ -270,10 +270,10 @@ def test_lists_and_maps_have_timers_too_and_keys_may_be_lists() -> None:
     topology = Topology("carts")
     carts = topology.spout("carts", Records([Cart([1, 2], 1.0), Cart([1, 2], 5.0)], type=Cart))
     for name, function in (("lists", appends), ("maps", puts)):
-        made = carts.group_by("items").process(
+        outputs = carts.group_by("items").process(
             function, on_timer=ends, event_time="at", name=name, fields=("n", "name", "at")
         )
-        made.shuffle().bolt(f"{name}-kept", Kept)
+        outputs.shuffle().bolt(f"{name}-kept", Kept)
     done = run_inline(topology.graph(), clock=ManualClock()).results
     assert done["lists-kept"] == [[(3, "1", 4.0), (3, "2", 8.0)]]
     assert done["maps-kept"] == [[(3, 4.0, 4.0), (3, 8.0, 8.0)]]
@@ -348,22 +348,22 @@ def test_timers_move_to_another_number_of_tasks(tasks: int, tmp_path: Path) -> N
 
     state = SqliteState(tmp_path / "timers.db")
     orders = [Order(key, 0.0, "", f"name {n}", 0) for key in "abcdef" for n in range(2)]
-    found: list[list[Any]] = []
+    results: list[list[Any]] = []
     for seed, source, number in ((1, Endless(orders), 2), (2, Paced([]), tasks)):
         topology = Topology("orders")
-        made = topology.spout("orders", source).group_by("key").process(
+        outputs = topology.spout("orders", source).group_by("key").process(
             sets, on_timer=fires, event_time="at", name="p", fields=FIELDS, state=state,
             parallelism=number,
         )  # fmt: skip
-        made.global_().bolt("kept", Kept)
+        outputs.global_().bolt("kept", Kept)
         with SimCluster(seed) as cluster:
             current = cluster.submit(topology.graph())
             assert current.wait(60.0) == (seed == 2)
-            found.append(sorted(current.results("kept")[0], key=repr))
-    assert found[0] == []
+            results.append(sorted(current.results("kept")[0], key=repr))
+    assert results[0] == []
     names = [(key, f"name {n}", 10.0) for key in "abcdef" for n in range(2)]
     times = [(key, 20.0, 20.0) for key in "abcdef"]
-    assert found[1] == sorted([*names, *times], key=repr)
+    assert results[1] == sorted([*names, *times], key=repr)
 
 
 # ---- under faults --------------------------------------------------------------------------------
@@ -385,9 +385,9 @@ def emits(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float, str
 @seeds(100)
 def test_each_timer_of_a_key_fires_in_spite_of_faults(seed: int) -> None:
     topology = timer_topology(seed, ("user",), "at", functions=(gathers, emits))
-    found: defaultdict[str, set[int]] = defaultdict(set)
+    seconds: defaultdict[str, set[int]] = defaultdict(set)
     for (user, _), texts in written_values(run_with_faults(seed, topology)).items():
-        found[user].update(map(int, texts))
+        seconds[user].update(map(int, texts))
     for user in "abc":
         expected = {c.at for task in range(2) for c in clicks_of(seed, task) if c.user == user}
-        assert found[user] == expected, f"seed {seed}, user {user}"
+        assert seconds[user] == expected, f"seed {seed}, user {user}"

@@ -73,11 +73,11 @@ def test_each_click_is_in_the_state_when_a_timer_fires(seed: int) -> None:
     """With odd seeds each click has its own key, which no later click reads."""
     by = ("user", "at")[: 1 + seed % 2]
     event_time = None if seed % 3 == 0 else "at"
-    found: defaultdict[str, set[int]] = defaultdict(set)
+    seconds: defaultdict[str, set[int]] = defaultdict(set)
     for (user, _), texts in written_values(
         run_with_faults(seed, timer_topology(seed, by, event_time))
     ).items():
-        found[user].update(int(second) for text in texts for second in text.split())
+        seconds[user].update(int(second) for text in texts for second in text.split())
     for user in "abc":
         expected = {c.at for task in range(2) for c in clicks_of(seed, task) if c.user == user}
-        assert found[user] == expected, f"seed {seed}, user {user}"
+        assert seconds[user] == expected, f"seed {seed}, user {user}"

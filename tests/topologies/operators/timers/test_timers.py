@@ -49,13 +49,13 @@ def visit_of(user: str, clicks: list[float] | None, at: float) -> Visit:
 
 def visits_of(times: list[float]) -> list[Visit]:
     """Return the visits of user a as a plain program computes them."""
-    found: list[list[float]] = []
+    visits: list[list[float]] = []
     for time in times:
-        if found and time - found[-1][-1] < GAP:
-            found[-1].append(time)
+        if visits and time - visits[-1][-1] < GAP:
+            visits[-1].append(time)
         else:
-            found.append([time])
-    return [Visit("a", times[0], len(times), times[-1] + GAP) for times in found]
+            visits.append([time])
+    return [Visit("a", times[0], len(times), times[-1] + GAP) for times in visits]
 
 
 def click_topology(
@@ -65,8 +65,8 @@ def click_topology(
     source = clicks if isinstance(clicks, Spout) else Records(clicks, type=Click)
     stream = topology.spout("clicks", source)
     settings = {"event_time": "at", **settings}
-    made = stream.group_by("user").process(function, on_timer=on_timer, name="p", **settings)
-    made.shuffle().bolt("kept", Kept)
+    outputs = stream.group_by("user").process(function, on_timer=on_timer, name="p", **settings)
+    outputs.shuffle().bolt("kept", Kept)
     return topology
 
 
@@ -103,13 +103,13 @@ def test_a_timer_waits_for_late_records() -> None:
         yield (seen.value or 0,)
         seen.value = None
 
-    found = [
+    rows = [
         run(click_topology(Paced(0, 12, 5, 30), early, counted, late=late, fields=["n"])).results[
             "kept"
         ]
         for late in (0, 15)
     ]
-    assert found == [[[(1,), (1,)]], [[(2,)]]]
+    assert rows == [[[(1,), (1,)]], [[(2,)]]]
 
 
 class Slow(Spout[Click]):
@@ -137,8 +137,8 @@ def test_timers_by_the_clock_fire_as_time_passes() -> None:
         assert not current.wait(12)
         assert [visit.clicks for visit in current.results("kept")[0]] == [4]
         assert current.wait(60)
-        (found,) = current.results("kept")
-    assert [visit.clicks for visit in found] == [4, 2, 1]
+        (visits,) = current.results("kept")
+    assert [visit.clicks for visit in visits] == [4, 2, 1]
 
 
 def test_the_time_of_a_call_by_the_clock_is_unix_time_and_a_timer_may_be_a_datetime() -> None:
@@ -214,9 +214,9 @@ def test_later_operators_of_the_stage_get_the_rows_of_records_and_of_timers() ->
 
     topology = Topology("clicks")
     clicks = topology.spout("clicks", Paced(*TIMES))
-    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
-    made.filter(is_known).map(doubled).shuffle().bolt("kept", Kept)
-    made.shuffle().bolt("raw", Kept)
+    visits = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
+    visits.filter(is_known).map(doubled).shuffle().bolt("kept", Kept)
+    visits.shuffle().bolt("raw", Kept)
     done = run(topology)
     expected = visits_of(TIMES)
     assert sorted(done.results["raw"][0]) == sorted(expected)
@@ -318,14 +318,14 @@ def test_a_watermark_fires_all_timers_that_are_due_in_the_order_of_their_times()
 
 
 def test_timers_that_a_stopped_run_has_stored_fire_at_the_end_of_the_next() -> None:
-    state, found = MemoryState(), []
+    state, times = MemoryState(), []
     for seed, source in ((1, Endless(0.0, 1.0, 2.0)), (2, Paced(3.0, 4.0))):
         topology = click_topology(source, state=state, **CHAINED)
         with SimCluster(seed) as cluster:
             current = cluster.submit(topology.graph())
             assert current.wait(20.0) == (seed == 2)
-            found.append([at for _, at, _ in current.results("kept")[0]])
-    assert found == [[], [at + GAP for at in (0.0, 1.0, 2.0, 3.0, 4.0)]]
+            times.append([at for _, at, _ in current.results("kept")[0]])
+    assert times == [[], [at + GAP for at in (0.0, 1.0, 2.0, 3.0, 4.0)]]
     assert dict(state.items()) == {}
 
 
@@ -447,7 +447,7 @@ class Endless(Spout[Click]):
 
 
 def test_a_timer_is_kept_for_the_next_run_and_longer_than_its_state() -> None:
-    state, found = MemoryState(), []
+    state, visits = MemoryState(), []
     for seed, times in ((1, (0.0, 5.0)), (2, (70.0,))):
         topology = click_topology(Endless(*times), on_timer=lapsed, state=state, ttl_s=4)
         with SimCluster(seed) as cluster:
@@ -456,8 +456,8 @@ def test_a_timer_is_kept_for_the_next_run_and_longer_than_its_state() -> None:
             assert list(dict(state.items())) == ["a"]
             current.wait(10.0)
             assert dict(state.items()) == {}
-            found += current.results("kept")
-    assert found == [[], [Visit("a", 0, 0, 25.0)]]
+            visits += current.results("kept")
+    assert visits == [[], [Visit("a", 0, 0, 25.0)]]
 
 
 def lapsed(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
@@ -478,8 +478,8 @@ def test_a_record_that_raises_sets_no_timer(tmp_path: Path) -> None:
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
     clicks = [Click("a", 0.0), Click("bad", 1.0), Click("a", 50.0)]
     stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
-    made = stream.group_by("user").process(poisoned, on_timer=ended, event_time="at", state=state)
-    made.shuffle().bolt("kept", Kept)
+    visits = stream.group_by("user").process(poisoned, on_timer=ended, event_time="at", state=state)
+    visits.shuffle().bolt("kept", Kept)
     assert {visit.user for visit in run(topology).results["kept"][0]} == {"a"}
 
 
@@ -522,8 +522,8 @@ def test_rows_of_a_timer_are_emitted_until_they_are_processed() -> None:
 
     topology = Topology("clicks", attempts_max=5)
     clicks = topology.spout("clicks", Paced(0, 1))
-    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
-    made.shuffle().bolt("kept", Refuses)
+    visits = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
+    visits.shuffle().bolt("kept", Refuses)
     assert set(run(topology).results["kept"][0]) == {Visit("a", 0, 2, 21)}
     assert len(refused) == 2
 
@@ -534,8 +534,8 @@ def test_a_key_that_looks_like_an_entry_of_the_operator_fails_alone(tmp_path: Pa
     clicks = [Click("__sunshower:owed", 1.0), Click("a", 2.0)]
     stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
     grouped = stream.group_by("user", "at")
-    made = grouped.process(clicked, on_timer=of_pair, event_time="at", state=MemoryState())
-    made.shuffle().bolt("kept", Kept)
+    visits = grouped.process(clicked, on_timer=of_pair, event_time="at", state=MemoryState())
+    visits.shuffle().bolt("kept", Kept)
     done = run(topology)
     assert done.snapshot.component("clicks").dead == 1
     assert done.results["kept"] == [[Visit("a", 2.0, 1, 22.0)]]

@@ -90,9 +90,9 @@ def aggregators(case: str) -> list[Any]:
     return [*anything, *ranked, *([sum_(field), average(field)] if case in NUMBERS else [])]
 
 
-def shown(aggregator: Any, found: Any) -> str:
+def shown(aggregator: Any, value: Any) -> str:
     """The text of a result, which tells 1 from 1.0; of a list without an order, sorted."""
-    return repr(sorted(map(repr, found)) if isinstance(aggregator, collect) else found)
+    return repr(sorted(map(repr, value)) if isinstance(aggregator, collect) else value)
 
 
 def stored(value: Any) -> Any:
@@ -109,8 +109,8 @@ def result(aggregator: Any, parts: Sequence[Sequence[Row]]) -> str:
         if rows[1:]:
             aggregator.gather_group(table, "a", rows[1:], ATTEMPT)
         values.append(stored(table["a"]))
-    ((found,),) = aggregator.rows(reduce(aggregator.combine, values))
-    return shown(aggregator, found)
+    ((value,),) = aggregator.rows(reduce(aggregator.combine, values))
+    return shown(aggregator, value)
 
 
 def orders(case: str, seed: int) -> Iterator[list[list[Row]]]:
@@ -120,16 +120,16 @@ def orders(case: str, seed: int) -> Iterator[list[list[Row]]]:
     for _ in range(5):
         random.shuffle(rows)
         ends = sorted(random.sample(range(1, 12), random.randrange(6)))
-        yield [rows[one:two] for one, two in zip([0, *ends], [*ends, 12], strict=True)]
+        yield [rows[begin:end] for begin, end in zip([0, *ends], [*ends, 12], strict=True)]
 
 
 @pytest.mark.parametrize("case", ALL)
 def test_an_aggregate_does_not_depend_on_order_and_partition(case: str) -> None:
     for seed in range(2):
-        for given in aggregators(case):
-            bound = given.bind(SCHEMA, "here")
-            found = {result(bound, parts) for parts in orders(case, seed)}
-            assert len(found) == 1, (given.name, found)
+        for aggregator in aggregators(case):
+            bound = aggregator.bind(SCHEMA, "here")
+            results = {result(bound, parts) for parts in orders(case, seed)}
+            assert len(results) == 1, (aggregator.name, results)
 
 
 @pytest.mark.parametrize("case", ["floats", "floats with NaN", "integers"])
@@ -156,12 +156,12 @@ def test_each_aggregate_passes_over_nan_and_none_as_it_is_documented() -> None:
         ([True, True], ["True", "True", "2", "1.0", "2"]),
         ([np.float32(0.5), np.int8(1)], ["0.5", "1", "1.5", "0.75", "2"]),
     ]
-    given = [min_("value"), max_("value"), sum_("value"), average("value"), count("value")]
+    declared = [min_("value"), max_("value"), sum_("value"), average("value"), count("value")]
     for values, results in wanted:
         for order in permutations(values):
             parts = [[Row("a", value)] for value in order]
-            found = [result(one.bind(SCHEMA, "here"), parts) for one in given]
-            assert found == results, order
+            texts = [result(aggregator.bind(SCHEMA, "here"), parts) for aggregator in declared]
+            assert texts == results, order
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,15 @@ def test_each_aggregate_passes_over_nan_and_none_as_it_is_documented() -> None:
 def test_a_ranking_passes_over_nan_and_none(values: list[Any], best: list[Any]) -> None:
     for order in permutations(values):
         rows = [Row("a", value) for value in order]
-        found = result(top(3, by="value").bind(SCHEMA, "here"), [[row] for row in rows])
-        assert found == repr([tuple(Row("a", value)) for value in best])
+        text = result(top(3, by="value").bind(SCHEMA, "here"), [[row] for row in rows])
+        assert text == repr([tuple(Row("a", value)) for value in best])
 
 
 def test_records_with_equal_values_are_ranked_in_the_order_of_their_fields() -> None:
     rows = [Row("b", 1), Row("a", 1.0), Row("a", 1), Row("c", True), Row("d", 2)]
     for order in permutations(rows):
-        found = result(top(3, by="value").bind(SCHEMA, "here"), [order[:2], order[2:]])
-        assert found == repr([("d", 2, 0), ("a", 1, 0), ("a", 1.0, 0)])
+        text = result(top(3, by="value").bind(SCHEMA, "here"), [order[:2], order[2:]])
+        assert text == repr([("d", 2, 0), ("a", 1, 0), ("a", 1.0, 0)])
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_values_that_cannot_be_aggregated_are_named(
 
 @pytest.mark.parametrize("value", [NAN, None, Decimal("NaN"), True])
 def test_a_group_that_begins_without_a_number_has_those_that_follow(value: Any) -> None:
-    for given, result in ((max_("value"), 7.5), (min_("value"), -2.0)):
-        bound = given.bind(SCHEMA, "here")
+    for aggregator, result in ((max_("value"), 7.5), (min_("value"), -2.0)):
+        bound = aggregator.bind(SCHEMA, "here")
         table = bound.table()
         bound.gather(table, ["a", "a"], [Row("a", value)] * 2, ATTEMPT)
         bound.gather(table, ["a", "a"], [Row("a", 7.5), Row("a", -2.0)], ATTEMPT)
@@ -228,7 +228,10 @@ def test_a_group_that_begins_without_a_number_has_those_that_follow(value: Any) 
 
 def test_states_of_before_are_continued() -> None:
     """They had rounded sums, and as the extreme perhaps NaN."""
-    bound = [one.bind(SCHEMA, "here") for one in (sum_("value"), average("value"), max_("value"))]
+    bound = [
+        aggregator.bind(SCHEMA, "here")
+        for aggregator in (sum_("value"), average("value"), max_("value"))
+    ]
     total, mean, greatest = bound
     assert total.result(total.combine(0.1, [0.2, 1e-20])) == 0.30000000000000004
     assert mean.result(mean.combine([0.5, 2], [[1.0, 1e-20], 1])) == 0.5
@@ -319,14 +322,14 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 def last_rows(topology: Topology, stream: Any) -> list[str]:
     """The last row of each group, and of each window."""
-    found: dict[Any, Any] = {}
+    rows: dict[Any, Any] = {}
 
     def keep(row: Any) -> None:
-        found[row[: -len(GIVEN)]] = repr([*row[-len(GIVEN) :]])
+        rows[row[: -len(GIVEN)]] = repr([*row[-len(GIVEN) :]])
 
     stream.shuffle().bolt("keep", keep)
     run_inline(topology.graph())
-    return [found[key] for key in sorted(found)]
+    return [rows[key] for key in sorted(rows)]
 
 
 def totals(source: Spout[Row]) -> list[str]:
@@ -342,15 +345,15 @@ def windows(rows: Sequence[Row], window: Any) -> list[str]:
 
 
 def in_batches(rows: Sequence[Row], size: int, **more: Any) -> str:
-    topology, found = Topology("batches"), list[Any]()
+    topology, emitted = Topology("batches"), list[Any]()
     spout = FixedBatchSpout(rows, size, type=Row)
     stream = batches(topology, "rows", spout, store=InMemory()).group_by("key")
     if more:
-        stream.window(more["window"], *GIVEN, state=MemoryState()).peek(found.append)
+        stream.window(more["window"], *GIVEN, state=MemoryState()).peek(emitted.append)
     else:
-        stream.aggregate(*GIVEN, parallelism=2).peek(found.append)
+        stream.aggregate(*GIVEN, parallelism=2).peek(emitted.append)
     run_inline(topology.graph())
-    return repr([*found[-1][-len(GIVEN) :]])
+    return repr([*emitted[-1][-len(GIVEN) :]])
 
 
 @pytest.mark.parametrize("case", COLUMNS)
@@ -358,28 +361,28 @@ def test_rows_tables_windows_and_batches_agree(case: str) -> None:
     kind, values = COLUMNS[case]
     random = Random(5)
     rows = [Row("a", random.choice(values), 1) for _ in range(12)]
-    found = set[str]()
+    results = set[str]()
     for _ in range(2):
         random.shuffle(rows)
-        found |= {*totals(Records(rows, type=Row))}
-        found |= {*totals(Tables([rows[:5], rows[5:]], kind)), *totals(Tables([rows], kind))}
-        found |= {in_batches(rows, len(rows))}
-        found |= {in_batches(rows, 5, window=tumbling(count=12))}
+        results |= {*totals(Records(rows, type=Row))}
+        results |= {*totals(Tables([rows[:5], rows[5:]], kind)), *totals(Tables([rows], kind))}
+        results |= {in_batches(rows, len(rows))}
+        results |= {in_batches(rows, 5, window=tumbling(count=12))}
         for window in (tumbling(count=12), sliding(seconds=4, every=2, field="number")):
-            found |= {*windows(rows, window)}
-    assert len(found) == 1, found
+            results |= {*windows(rows, window)}
+    assert len(results) == 1, results
 
 
 def test_the_greatest_value_beside_nan_is_found_by_max_by_and_stored() -> None:
     for order in permutations([1.0, NAN, 100.0, None]):
-        topology, found, state = Topology("best"), list[Any](), MemoryState()
+        topology, emitted, state = Topology("best"), list[Any](), MemoryState()
         spout = FixedBatchSpout([Row("a", value) for value in order], 2, type=Row)
         stream = batches(topology, "rows", spout, store=InMemory())
         stream.group_by("key").aggregate(max_("value"), state=state)
-        stream.max_by("value").peek(found.append)
+        stream.max_by("value").peek(emitted.append)
         run_inline(topology.graph())
         assert dict(state.items())["a"] == 100.0
-        assert max(row.value for row in found if row.value == row.value) == 100.0
+        assert max(row.value for row in emitted if row.value == row.value) == 100.0
 
 
 def test_a_value_that_is_no_number_fails_its_record_with_the_place_and_the_remedy() -> None:

@@ -177,17 +177,17 @@ def groups_of(rows: Sequence[tuple[Any, ...]]) -> dict[Any, str]:
 
 def results_of(topology: Topology, width: int = 1) -> dict[Any, str]:
     """The last row of each group."""
-    kept = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    return {row[0]: repr([*row[width:]]) for task in kept for row in task}
+    results = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    return {row[0]: repr([*row[width:]]) for task in results for row in task}
 
 
 def of_totals(rows: Sequence[Any], kind: Any) -> dict[Any, str]:
     topology = Topology("totals")
     source = topology.spout("sales", Records(rows, **kind))
-    made = source.group_by("shop").aggregate(
+    totals = source.group_by("shop").aggregate(
         *GIVEN, state=MemoryState(), name="totals", parallelism=2
     )
-    made.global_().bolt("kept", Kept)
+    totals.global_().bolt("kept", Kept)
     return results_of(topology)
 
 
@@ -213,8 +213,8 @@ def of_batches(rows: Sequence[Any], kind: Any) -> dict[Any, str]:
     topology = Topology("batches")
     spout = FixedBatchSpout(rows, 3, **kind)
     grouped = batches(topology, "sales", spout, store=InMemory()).group_by("shop")
-    made = grouped.aggregate(*GIVEN, state=MemoryState(), parallelism=2)
-    made.records("out").global_().bolt("kept", Kept)
+    totals = grouped.aggregate(*GIVEN, state=MemoryState(), parallelism=2)
+    totals.records("out").global_().bolt("kept", Kept)
     return results_of(topology)
 
 
@@ -223,8 +223,8 @@ def of_windows_of_batches(rows: Sequence[Any], kind: Any) -> dict[Any, str]:
     spout = FixedBatchSpout(rows, 3, **kind)
     grouped = batches(topology, "sales", spout, store=InMemory()).group_by("shop")
     window = tumbling(seconds=100, field="at", late=100)
-    made = grouped.window(window, *GIVEN, state=MemoryState(), parallelism=2)
-    made.records("out").global_().bolt("kept", Kept)
+    ended = grouped.window(window, *GIVEN, state=MemoryState(), parallelism=2)
+    ended.records("out").global_().bolt("kept", Kept)
     return results_of(topology, 2)
 
 
@@ -236,8 +236,8 @@ def of_totals_of_totals(rows: Sequence[Any], kind: Any) -> dict[Any, str]:
     source = topology.spout("sales", Records(numbered, fields=fields))
     latest = source.group_by(*fields).aggregate(count(name="times"), name="each")
     each = latest.project("shop", "at", "price", "venue")
-    made = each.group_by("shop").aggregate(*GIVEN, name="totals", parallelism=2)
-    made.global_().bolt("kept", Kept)
+    totals = each.group_by("shop").aggregate(*GIVEN, name="totals", parallelism=2)
+    totals.global_().bolt("kept", Kept)
     return results_of(topology)
 
 
@@ -252,8 +252,8 @@ KINDS: list[Any] = [{"type": Sale}, {"type": Sold}, {"fields": Sale._fields}]
 @seeds(40)
 def test_programs_have_the_results_of_plain_python(program: Any, seed: int) -> None:
     rows, kind = sales(seed), KINDS[seed % 3]
-    given = [kind["type"](*row) for row in rows] if "type" in kind else rows
-    assert program(given, kind) == groups_of(rows), f"seed {seed}"
+    records = [kind["type"](*row) for row in rows] if "type" in kind else rows
+    assert program(records, kind) == groups_of(rows), f"seed {seed}"
 
 
 def combined(aggregator: Any, parts: Sequence[Sequence[Any]]) -> Any:
@@ -264,10 +264,10 @@ def combined(aggregator: Any, parts: Sequence[Sequence[Any]]) -> Any:
         aggregator.gather(table, ["a"] * len(rows), rows, ATTEMPT)
         values += [*table.values()]
     value = aggregator.zero()
-    for one in values:
-        value = aggregator.combine(value, one)
-    ((found,),) = aggregator.rows(value)
-    return found
+    for partial_value in values:
+        value = aggregator.combine(value, partial_value)
+    ((result,),) = aggregator.rows(value)
+    return result
 
 
 @seeds(200)
@@ -288,8 +288,8 @@ def test_first_and_last_are_the_same_in_every_order_of_arrival(seed: int) -> Non
         for _ in range(random.randrange(1, 9))
     ]
     schema = Schema.of(Sale)
-    given = [first("price", by="at"), last("price", by="at"), last("venue", "price", by="at")]
-    for aggregator in (one.bind(schema, "here") for one in given):
+    aggregators = [first("price", by="at"), last("price", by="at"), last("venue", "price", by="at")]
+    for aggregator in (unbound.bind(schema, "here") for unbound in aggregators):
         results = set()
         for _ in range(6):
             random.shuffle(rows)
@@ -302,14 +302,14 @@ def test_a_group_without_a_chosen_record_has_the_value_of_no_rows() -> None:
     topology = Topology("none")
     rows = [Sale("a", 1.0, 5, "east"), Sale("b", 2.0, 7, "west")]
     source = topology.spout("sales", Records(rows, type=Sale))
-    made = source.group_by("shop").aggregate(
+    totals = source.group_by("shop").aggregate(
         count(where=is_west),
         sum_("price", where=is_west),
         max_("price", where=is_west),
         collect("price", name="all", where=is_west),
         top(1, by="price", where=is_west),
     )
-    made.global_().bolt("kept", Kept)
+    totals.global_().bolt("kept", Kept)
     assert sorted(run_inline(topology.graph()).results["kept"][0]) == [
         ("a", 0, 0, None, [], []),
         ("b", 1, 7, 7, [7], [(Sale("b", 2.0, 7, "west"))]),
@@ -378,11 +378,11 @@ def test_an_estimate_is_the_same_in_every_order_and_near_the_number(seed: int) -
     for cuts in (0, 1, 4):
         random.shuffle(rows)
         ends = sorted(random.sample(range(len(rows)), cuts))
-        parts = [rows[one:two] for one, two in zip([0, *ends], [*ends, len(rows)], strict=True)]
+        parts = [rows[begin:end] for begin, end in zip([0, *ends], [*ends, len(rows)], strict=True)]
         estimates.add(combined(counted, parts))
     assert len(estimates) == 1
-    (found,) = estimates
-    assert found == number if number <= 4_096 else abs(found / number - 1) < 0.06
+    (estimate,) = estimates
+    assert estimate == number if number <= 4_096 else abs(estimate / number - 1) < 0.06
 
 
 @needs_sketches

@@ -46,12 +46,12 @@ def test_each_click_is_in_the_totals_and_at_most_once_for_each_emit(seed: int) -
         sums[click.user] += TIMES * click.at
     run = run_with_faults(seed, totals_of(seed, state))
     assert run.snapshot().component("clicks").pending == 0
-    found = dict(state.items())
-    assert found.keys() == counts.keys(), f"seed {seed}"
-    less = {u: f for u, f in found.items() if f[0] < counts[u] or f[1] < sums[u]}
+    totals = dict(state.items())
+    assert totals.keys() == counts.keys(), f"seed {seed}"
+    less = {u: f for u, f in totals.items() if f[0] < counts[u] or f[1] < sums[u]}
     assert not less, f"seed {seed}"
     emits = sum(len(entry.roots) for entry in run.history() if entry.what is What.EMITTED)
-    counted = sum(count for count, _ in found.values())
+    counted = sum(count for count, _ in totals.values())
     assert counted <= TIMES * emits, (
         f"seed {seed}: clicks are counted more often than they were emitted"
     )

@@ -53,16 +53,16 @@ class Items(Spout[Item]):
 
     def __init__(self, watch: Watch, every_s: float) -> None:
         self.watch, self.every_s = watch, every_s
-        self.made: list[float] = []
+        self.emit_times: list[float] = []
 
     def records(self) -> Iterator[Item | None]:
         while True:
             now = self.watch.clock.now()
-            if self.made and now < self.made[-1] + self.every_s:
+            if self.emit_times and now < self.emit_times[-1] + self.every_s:
                 yield None
             else:
-                self.made.append(now)
-                yield Item("abc"[len(self.made) % 3], now)
+                self.emit_times.append(now)
+                yield Item("abc"[len(self.emit_times) % 3], now)
 
     def __deepcopy__(self, memo: Any) -> Items:
         return self
@@ -108,6 +108,6 @@ def test_under_load_a_write_has_several_batches() -> None:
 
 def test_without_load_a_record_is_written_at_once() -> None:
     items, state, counted = run_totals(1.0, 20.0)
-    assert counted == len(items.made) == len(state.writes) >= 18
-    for made, at in zip(items.made, state.writes, strict=True):
-        assert at - made < WRITE_S + CALL_S + 0.02
+    assert counted == len(items.emit_times) == len(state.writes) >= 18
+    for emitted, at in zip(items.emit_times, state.writes, strict=True):
+        assert at - emitted < WRITE_S + CALL_S + 0.02

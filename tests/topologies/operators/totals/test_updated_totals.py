@@ -89,16 +89,16 @@ def run(
 
 def last(rows: Rows, width: int = 1) -> dict[Any, Any]:
     """The last row of each group."""
-    found = {row[:width]: row[width:] for row in rows}
-    return {key[0] if width == 1 else key: row for key, row in found.items()}
+    latest = {row[:width]: row[width:] for row in rows}
+    return {key[0] if width == 1 else key: row for key, row in latest.items()}
 
 
 def best(bids: Sequence[Bid] = BIDS) -> list[Best]:
     """The last rows of the first aggregate."""
-    found: dict[tuple[str, str], int] = {}
+    prices: dict[tuple[str, str], int] = {}
     for item, shop, price in bids:
-        found[item, shop] = max(price, found.get((item, shop), price))
-    return [Best(*key, price) for key, price in found.items()]
+        prices[item, shop] = max(price, prices.get((item, shop), price))
+    return [Best(*key, price) for key, price in prices.items()]
 
 
 def totals(source: Stream[Any], p: int = 1) -> Stream[Any]:
@@ -143,8 +143,8 @@ def plain(name: str, value: Any) -> Any:
 def test_every_aggregate_of_totals_is_that_of_the_last_rows(name: str, p: int) -> None:
     aggregator, expected = AGGREGATORS[name]
     rows = run(lambda s: totals(s, p).group_by("shop").aggregate(aggregator(), parallelism=p))
-    found = {shop: plain(name, value) for shop, value in last(rows).items()}
-    assert found == by_shop(best(), expected)
+    values = {shop: plain(name, value) for shop, value in last(rows).items()}
+    assert values == by_shop(best(), expected)
 
 
 def test_several_aggregates_and_one_without_groups() -> None:
@@ -201,16 +201,18 @@ BETWEEN: dict[str, tuple[Callable[[Stream[Any]], Stream[Any]], Callable[[Best], 
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("p", [1, 2])
 def test_functions_between_two_aggregates_replace_and_remove_rows(name: str, p: int) -> None:
-    between, made = BETWEEN[name]
+    between, expand = BETWEEN[name]
 
     def assemble(source: Stream[Any]) -> Stream[Any]:
         between_rows = between(totals(source, p))
         return between_rows.group_by("shop").aggregate(count(), sum_("price"), parallelism=p)
 
     rows = run(assemble, spouts=p, seed=p)
-    expected = by_shop([one for row in best() for one in made(row)], lambda v: (len(v), sum(v)))
-    found = {shop: (value,) for shop, value in last(rows).items() if value[0]}
-    assert found == expected
+    expected = by_shop(
+        [result for row in best() for result in expand(row)], lambda v: (len(v), sum(v))
+    )
+    values = {shop: (value,) for shop, value in last(rows).items() if value[0]}
+    assert values == expected
 
 
 @pytest.mark.parametrize("p", [1, 2])
@@ -228,8 +230,8 @@ def test_three_aggregates(p: int) -> None:
     sizes: dict[int, int] = defaultdict(int)
     for size in counts.values():
         sizes[size] += 1
-    found = {size: row[0] for size, row in last(run(assemble)).items() if row[0]}
-    assert found == sizes
+    numbers = {size: row[0] for size, row in last(run(assemble)).items() if row[0]}
+    assert numbers == sizes
 
 
 def test_the_best_totals_are_in_a_list_once_also_when_they_become_worse() -> None:
@@ -243,9 +245,9 @@ def test_the_best_totals_are_in_a_list_once_also_when_they_become_worse() -> Non
     sums: dict[str, int] = defaultdict(int)
     for item, _, price in BIDS:
         sums[item] += price - 60
-    ((found,),) = run(assemble)[-1:]
-    assert [total for _, total in found] == sorted(sums.values(), reverse=True)[:3]
-    assert all(sums[item] == total for item, total in found)
+    ((ranking,),) = run(assemble)[-1:]
+    assert [total for _, total in ranking] == sorted(sums.values(), reverse=True)[:3]
+    assert all(sums[item] == total for item, total in ranking)
 
 
 def test_other_readers_get_each_row_of_the_totals() -> None:
@@ -269,7 +271,7 @@ def test_a_program_without_a_second_aggregate_has_no_updates() -> None:
     topology = Topology("bids")
     rows = totals(topology.spout("bids", Records(BIDS, type=Bid)))
     rows.filter(cheap).shuffle().bolt("kept", Kept)
-    streams = [id for one in topology.graph().components.values() for id in one.streams]
+    streams = [id for component in topology.graph().components.values() for id in component.streams]
     assert not [id for id in streams if "updates" in id]
 
 
@@ -290,8 +292,8 @@ def test_totals_of_totals_continue_in_the_next_run(tmp_path: Path) -> None:
         expected = by_shop(
             [*map(coarse, best(BIDS[: number * 60 + 60]))], lambda v: [len(v), sum(v)]
         )
-        found = {key: (value,) for key, value in second.items() if not is_own(key)}
-        assert found == expected
+        values = {key: (value,) for key, value in second.items() if not is_own(key)}
+        assert values == expected
 
 
 class Kind(Enum):
@@ -347,8 +349,8 @@ def in_the_simulator(topology: Topology, seed: int) -> list[tuple[Any, ...]]:
     with SimCluster(seed) as cluster:
         done = cluster.submit(topology.graph())
         done.wait()
-        (kept,) = done.results("kept")
-    return list(map(tuple, kept))
+        (rows,) = done.results("kept")
+    return list(map(tuple, rows))
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -369,8 +371,8 @@ def test_totals_that_are_joined_with_a_table_replace_their_earlier_rows(
     for row in filter(cheap, best()):
         if how == "left" or towns[row.shop]:
             expected[towns[row.shop]].append(row.price)
-    found = last(in_the_simulator(topology, 1))
-    assert {town: row for town, row in found.items() if row[0]} == {
+    last_rows = last(in_the_simulator(topology, 1))
+    assert {town: row for town, row in last_rows.items() if row[0]} == {
         town: (len(prices), sum(prices)) for town, prices in expected.items()
     }
 
@@ -401,8 +403,8 @@ def test_a_table_of_totals_has_their_last_rows_and_forgets_those_that_a_filter_d
     rows = between(totals(topology.spout("bids", AfterShops), 2)).filter(cheap)
     table = rows.group_by("item", "shop").table(parallelism=2, state=MemoryState())
     topology.spout("asks", AfterBids).join(table).global_().bolt("kept", Kept)
-    found = in_the_simulator(topology, 2)
-    assert sorted(found) == sorted(map(tuple, filter(cheap, best())))
+    joined = in_the_simulator(topology, 2)
+    assert sorted(joined) == sorted(map(tuple, filter(cheap, best())))
 
 
 @pytest.mark.parametrize("p", [1, 2])
@@ -428,11 +430,11 @@ def test_a_sink_learns_of_a_group_without_rows_also_if_a_further_aggregate_reads
         count(), parallelism=p
     ).fields("item").bolt("sizes", Kept)
     done = run_inline(topology.graph(), clock=ManualClock()).results
-    found = last([row[:3] for task in done["kept"] for row in map(tuple, task)], 2)
+    prices = last([row[:3] for task in done["kept"] for row in map(tuple, task)], 2)
     expected = {(row.shop, row.item): row.price if cheap(row) else None for row in best()}
-    assert found == {key: (price,) for key, price in expected.items() if key in found}
-    assert {key for key, price in expected.items() if price is not None} <= found.keys()
-    assert None in {price for (price,) in found.values()}
+    assert prices == {key: (price,) for key, price in expected.items() if key in prices}
+    assert {key for key, price in expected.items() if price is not None} <= prices.keys()
+    assert None in {price for (price,) in prices.values()}
     assert None not in seen
 
 
@@ -463,7 +465,9 @@ class Tasks:
     def __init__(self, number: int, factory: Any = None, epoch: float = 0.0) -> None:
         from sunshower.topologies.operators.totals import Several
 
-        several = Several([one.bind(SCHEMA, "here") for one in (count(), sum_("price"))])
+        several = Several(
+            [aggregator.bind(SCHEMA, "here") for aggregator in (count(), sum_("price"))]
+        )
         lineage = totals_lineage(("item",))
         self.divide = PartsOfUpdates(SCHEMA, ("shop",), several, lineage)
         self.tasks = []
@@ -474,7 +478,7 @@ class Tasks:
             self.tasks.append(task)
 
     def give(self, updates: Sequence[Any]) -> None:
-        for kind, part in (pair for one in updates for pair in self.divide.expand(one)):
+        for kind, part in (pair for update in updates for pair in self.divide.expand(update)):
             chosen = self.tasks
             if kind == 0:
                 chosen = [self.tasks[GROUPS.index(part[0]) % len(self.tasks)]]
@@ -490,7 +494,9 @@ class Tasks:
 
 
 def expected_of(updates: Sequence[Any]) -> dict[str, Any]:
-    newest = {origin: rows for origin, number, rows in sorted(updates, key=lambda one: one[1])}
+    newest = {
+        origin: rows for origin, number, rows in sorted(updates, key=lambda update: update[1])
+    }
     shops: dict[str, list[int]] = defaultdict(list)
     for rows in newest.values():
         for _, shop, price in rows:
@@ -500,13 +506,13 @@ def expected_of(updates: Sequence[Any]) -> dict[str, Any]:
 
 def updates_of(draw: Random, origins: int, times: int) -> list[Any]:
     """Updates with numbers that grow; each has up to two rows, in any groups."""
-    made = []
+    updates = []
     for number in range(times):
         item = draw.randrange(origins)
         shops = [draw.choice(GROUPS) for _ in range(draw.randrange(3))]
         rows = [(item, shop, draw.randrange(100)) for shop in shops]
-        made.append((("best", item), number, rows))
-    return made
+        updates.append((("best", item), number, rows))
+    return updates
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 6))
@@ -547,8 +553,8 @@ def test_an_update_of_a_group_of_many_origins_combines_few_values() -> None:
             Counting.calls += 1
             return first + second
 
-    one = Counting("price").bind(SCHEMA, "here")
-    task = UpdatedTotals(StateSlot(None, "totals", "here"), 0, one, Schema(("sum",)))
+    aggregator = Counting("price").bind(SCHEMA, "here")
+    task = UpdatedTotals(StateSlot(None, "totals", "here"), 0, aggregator, Schema(("sum",)))
     task.prepare(Context("t", "c", 0, 0, 1, clock=ManualClock(0)))
 
     def give(item: int, number: int, price: int) -> None:
@@ -626,7 +632,7 @@ class Rescaled(Tasks):
     def give(self, updates: Sequence[Any]) -> None:
         from sunshower.runtime.transport.routing import task_index
 
-        for kind, part in (pair for one in updates for pair in self.divide.expand(one)):
+        for kind, part in (pair for update in updates for pair in self.divide.expand(update)):
             index = task_index(part[0], len(self.tasks)) if kind == 0 else -1
             for task in self.tasks if kind else [self.tasks[index]]:
                 batch = task.start(Attempt(0, 0, 0))
@@ -677,5 +683,5 @@ def test_the_mean_of_maxima_does_not_depend_on_the_number_of_tasks(p: int) -> No
     with SimCluster(p) as cluster:
         done = cluster.submit(topology.graph())
         done.wait()
-        (kept,) = done.results("kept")
-    assert last(kept) == by_shop(best(), lambda prices: sum(prices) / len(prices))
+        (means,) = done.results("kept")
+    assert last(means) == by_shop(best(), lambda prices: sum(prices) / len(prices))

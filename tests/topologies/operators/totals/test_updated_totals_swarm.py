@@ -50,11 +50,11 @@ def is_odd(row: Group) -> bool:
 
 def maxima(seed: int) -> list[Group]:
     """The last rows of the first aggregate: a click that counts twice changes nothing."""
-    found: dict[tuple[str, int], int] = {}
+    latest: dict[tuple[str, int], int] = {}
     for click in (click for task in range(TASKS) for click in clicks_of(seed, task)):
         key = click.user, click.at % 7
-        found[key] = max(click.at, found.get(key, click.at))
-    return [Group(*key, at) for key, at in found.items()]
+        latest[key] = max(click.at, latest.get(key, click.at))
+    return [Group(*key, at) for key, at in latest.items()]
 
 
 def topology_of(seed: int, *states: Any) -> Topology:
@@ -85,14 +85,14 @@ def check_last_values(seed: int, run: SimRun, states: tuple[MemoryState, ...]) -
     for _, step, at in steps:
         counts[step] += 1
         sums[step] += at
-    found = {key: list(value) for key, value in states[1].items() if not is_own(key)}
-    assert found == {step: [counts[step], sums[step]] for step in counts}, f"seed {seed}"
+    values = {key: list(value) for key, value in states[1].items() if not is_own(key)}
+    assert values == {step: [counts[step], sums[step]] for step in counts}, f"seed {seed}"
     sizes, totals = Counter[int](), Counter[int]()
     for step, size in counts.items():
         sizes[size] += 1
         totals[size] += sums[step]
-    found = {key: list(value) for key, value in states[2].items() if not is_own(key)}
-    assert found == {size: [sizes[size], totals[size]] for size in sizes}, f"seed {seed}"
+    values = {key: list(value) for key, value in states[2].items() if not is_own(key)}
+    assert values == {size: [sizes[size], totals[size]] for size in sizes}, f"seed {seed}"
     noted: dict[int, int] = {}
     for entry in run.history():
         if entry.what is What.WROTE:

@@ -45,8 +45,8 @@ def numbers_in(values: Any) -> set[int]:
     lists = [value for value in values if isinstance(value, tuple | list)]
     return {
         number
-        for some in lists
-        for each in some
+        for items in lists
+        for each in items
         for number in (each if isinstance(each, tuple | list) else [each])
     }
 

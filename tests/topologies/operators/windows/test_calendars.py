@@ -61,24 +61,24 @@ def offset_at(zone: ZoneInfo, second: int) -> int:
 @cache
 def segments(zone: ZoneInfo) -> list[tuple[int, int]]:
     """(first second, offset) of the times between two changes."""
-    found, before = [(FIRST - 4 * STEP, offset_at(zone, FIRST - 4 * STEP))], FIRST - 4 * STEP
+    parts, before = [(FIRST - 4 * STEP, offset_at(zone, FIRST - 4 * STEP))], FIRST - 4 * STEP
     for second in range(before + STEP, LAST + 3 * STEP, STEP):
-        if offset_at(zone, second) != found[-1][1]:
+        if offset_at(zone, second) != parts[-1][1]:
             low, high = before, second
             while high - low > 1:
                 middle = (low + high) // 2
-                if offset_at(zone, middle) == found[-1][1]:
+                if offset_at(zone, middle) == parts[-1][1]:
                     low = middle
                 else:
                     high = middle
-            found.append((high, offset_at(zone, high)))
+            parts.append((high, offset_at(zone, high)))
         before = second
-    return found
+    return parts
 
 
 def first_seconds(parts: Sequence[tuple[int, int]], shown: Sequence[int]) -> list[int]:
     """The first seconds at which clocks show these local seconds since 1970, or later ones."""
-    found, index = list[int](), 0
+    seconds, index = list[int](), 0
     for local in shown:
         while index + 1 < len(parts):
             end, offset = parts[index + 1][0], parts[index][1]
@@ -86,8 +86,8 @@ def first_seconds(parts: Sequence[tuple[int, int]], shown: Sequence[int]) -> lis
                 break
             index += 1
         begin, offset = parts[index]
-        found.append(max(begin, local - offset))
-    return found
+        seconds.append(max(begin, local - offset))
+    return seconds
 
 
 def begins(unit: str, offset_s: int) -> list[int]:
@@ -98,7 +98,7 @@ def begins(unit: str, offset_s: int) -> list[int]:
         dates = [date(1970, 1, 5) + timedelta(weeks=n) for n in range(3_547)]
     else:
         dates = [date(1970, 1, 2) + timedelta(days=n) for n in range(24_830)]
-    return [(one - EPOCH.date()).days * 86_400 + offset_s for one in dates]
+    return [(day - EPOCH.date()).days * 86_400 + offset_s for day in dates]
 
 
 def check_zone(name: str, unit: Any, offset_s: int = 0) -> None:
@@ -107,8 +107,8 @@ def check_zone(name: str, unit: Any, offset_s: int = 0) -> None:
     panes = CalendarPanes(unit, 1, name, offset_s, 1)
     starts = first_seconds(segments(zone), begins(unit, offset_s))
     first = {"days": 1, "weeks": 1, "months": 0}[unit]
-    found = [panes.start(pane) for pane in range(first, first + len(starts))]
-    assert found == starts, name
+    computed = [panes.start(pane) for pane in range(first, first + len(starts))]
+    assert computed == starts, name
     random = Random(name)
     near = [
         start + random.choice((-1, 0, 1, random.randrange(-90_000, 90_000))) for start in starts
@@ -217,7 +217,7 @@ def rows_of(
     rows: Sequence[Any],
     kind: Any,
     window: Any,
-    *given: Any,
+    *aggregators: Any,
     fields: Any = Day,
     state: Any = None,
     tasks: int = 2,
@@ -225,29 +225,29 @@ def rows_of(
     topology = Topology("days")
     source = topology.spout("sales", Records(rows, **kind))
     ended = source.group_by("shop").window(
-        window, *given, fields=fields, state=state, parallelism=tasks
+        window, *aggregators, fields=fields, state=state, parallelism=tasks
     )
     ended.global_().bolt("kept", Kept)
     return sorted(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
 
 
 def rows_of_batches(
-    rows: Sequence[Any], kind: Any, window: Any, *given: Any, fields: Any = Day
+    rows: Sequence[Any], kind: Any, window: Any, *aggregators: Any, fields: Any = Day
 ) -> list[Any]:
     topology = Topology("days")
     source = batches(topology, "sales", FixedBatchSpout(rows, 3, **kind), store=InMemory())
     ended = source.group_by("shop").window(
-        window, *given, fields=fields, state=MemoryState(), parallelism=2
+        window, *aggregators, fields=fields, state=MemoryState(), parallelism=2
     )
     ended.records("out").global_().bolt("kept", Kept)
     return sorted(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
 
 
 def local_days(rows: Sequence[Any], zone: ZoneInfo) -> dict[tuple[str, date], list[int]]:
-    found: dict[tuple[str, date], list[int]] = {}
+    by_day: dict[tuple[str, date], list[int]] = {}
     for row in rows:
-        found.setdefault((row.shop, row.at.astimezone(zone).date()), []).append(row.cents)
-    return found
+        by_day.setdefault((row.shop, row.at.astimezone(zone).date()), []).append(row.cents)
+    return by_day
 
 
 @seeds(60)
@@ -258,19 +258,19 @@ def test_totals_per_local_day_are_those_of_plain_python(seed: int) -> None:
     begin = datetime(2024, random.choice((3, 10)), 20, tzinfo=UTC)
     times = [begin + timedelta(minutes=random.randrange(20 * 24 * 60)) for _ in range(60)]
     if seed % 2:
-        times = [one.astimezone(random.choice((zone, BERLIN))) for one in times]
+        times = [time.astimezone(random.choice((zone, BERLIN))) for time in times]
     random.shuffle(times)
-    made = Sold if seed % 3 == 0 else Sale
-    rows = [made(random.choice("ab"), one, random.randrange(100)) for one in times]
+    record_type = Sold if seed % 3 == 0 else Sale
+    rows = [record_type(random.choice("ab"), time, random.randrange(100)) for time in times]
     window = tumbling(days=1, zone=name, field="at", late=30 * 86_400)
     run = rows_of_batches if seed % 4 == 0 else rows_of
-    found = run(rows, {"type": made}, window, count(), sum_("cents"))
+    results = run(rows, {"type": record_type}, window, count(), sum_("cents"))
     expected = [
         Day(shop, midnight(day + timedelta(days=1), zone), len(cents), sum(cents))
         for (shop, day), cents in local_days(rows, zone).items()
     ]
-    assert found == sorted(expected)
-    assert {one[1].tzinfo for one in found} == {zone}
+    assert results == sorted(expected)
+    assert {row[1].tzinfo for row in results} == {zone}
 
 
 def midnight(day: date, zone: ZoneInfo) -> datetime:
@@ -314,18 +314,20 @@ def test_months_quarters_weeks_and_offsets(run: Any, window: Any, ends: str) -> 
     )
     for kind in ({"type": Sale}, {"fields": Sale._fields}):
         rows = ROWS if "type" in kind else [*map(tuple, ROWS)]
-        found = run(rows, kind, window, count(), fields=("shop", "window", "sales"))
-        assert [(one[1], one[2]) for one in found] == sorted(expected.items())
-        assert {str(one[1].tzinfo) for one in found} == {window.zone}
+        results = run(rows, kind, window, count(), fields=("shop", "window", "sales"))
+        assert [(row[1], row[2]) for row in results] == sorted(expected.items())
+        assert {str(row[1].tzinfo) for row in results} == {window.zone}
 
 
 def test_a_week_slides_by_days_and_a_day_left_out_ends_none() -> None:
     apia = ZoneInfo("Pacific/Apia")
     rows = [sale("2011-12-29T12:00", 1, apia), sale("2011-12-31T12:00", 2, apia)]
     window = sliding(days=3, every=1, zone="Pacific/Apia", field="at")
-    found = rows_of(rows, {"type": Sale}, window, collect("cents"), fields=("shop", "window", "c"))
-    by_end = {end.isoformat()[:16]: sorted(cents) for _, end, cents in found}
-    assert len(found) == len(by_end)
+    results = rows_of(
+        rows, {"type": Sale}, window, collect("cents"), fields=("shop", "window", "c")
+    )
+    by_end = {end.isoformat()[:16]: sorted(cents) for _, end, cents in results}
+    assert len(results) == len(by_end)
     assert by_end == {
         "2011-12-31T00:00": [1],
         "2012-01-01T00:00": [1, 2],
@@ -342,17 +344,17 @@ def test_numbers_with_a_unit_have_days_too() -> None:
     start = int(datetime(2024, 3, 31, tzinfo=BERLIN).timestamp()) * 1_000
     rows = [Numbered("a", start + n) for n in (-1, 0, 23 * 3_600_000 - 1, 23 * 3_600_000)]
     window = tumbling(days=1, zone="Europe/Berlin", field="at", unit="ms", ahead=None)
-    found = rows_of(rows, {"type": Numbered}, window, count(), fields=("shop", "window", "n"))
+    results = rows_of(rows, {"type": Numbered}, window, count(), fields=("shop", "window", "n"))
     days = [datetime(2024, 3, 31, tzinfo=BERLIN) + timedelta(days=n) for n in range(3)]
-    assert found == [("a", days[0], 1), ("a", days[1], 2), ("a", days[2], 1)]
+    assert results == [("a", days[0], 1), ("a", days[1], 2), ("a", days[2], 1)]
 
 
 def test_naive_times_are_read_in_the_zone_of_the_days() -> None:
-    rows = [Sale("a", one.at.replace(tzinfo=None), one.cents) for one in ROWS]
+    rows = [Sale("a", row.at.replace(tzinfo=None), row.cents) for row in ROWS]
     window = tumbling(months=1, zone="Europe/Berlin", field="at")
-    given = (count(), sum_("cents"))
-    aware = rows_of(ROWS, {"type": Sale}, window, *given)
-    assert rows_of(rows, {"type": Sale}, window, *given) == aware
+    aggregators = (count(), sum_("cents"))
+    aware = rows_of(ROWS, {"type": Sale}, window, *aggregators)
+    assert rows_of(rows, {"type": Sale}, window, *aggregators) == aware
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -360,12 +362,12 @@ def test_open_days_continue_in_the_next_run(tasks: int, tmp_path: Any) -> None:
     state = SqliteState(tmp_path / "days.db")
     window = tumbling(days=1, zone="Europe/Berlin", field="at", at_end="keep")
     first = [sale("2024-03-30T12:00"), sale("2024-03-31T01:00")]
-    given: Any = (window, count(), sum_("cents"))
-    ends = [row[1] for row in rows_of(first, {"type": Sale}, *given, state=state)]
+    arguments: Any = (window, count(), sum_("cents"))
+    ends = [row[1] for row in rows_of(first, {"type": Sale}, *arguments, state=state)]
     assert ends == [datetime(2024, 3, 31, tzinfo=BERLIN)]
     then = [sale("2024-03-31T23:30"), sale("2024-04-01T00:00")]
-    found = rows_of(then, {"type": Sale}, *given, state=state, tasks=tasks)
-    assert found == [Day("a", datetime(2024, 4, 1, tzinfo=BERLIN), 2, 2)]
+    results = rows_of(then, {"type": Sale}, *arguments, state=state, tasks=tasks)
+    assert results == [Day("a", datetime(2024, 4, 1, tzinfo=BERLIN), 2, 2)]
 
 
 def test_days_of_the_clock_end_as_those_of_event_time() -> None:
@@ -394,9 +396,9 @@ def test_days_of_the_clock_end_as_those_of_event_time() -> None:
         stream = topology.spout("sales", Slow()).group_by("shop")
         stream.window(window, count(), fields=Ended).global_().bolt("kept", Kept)
         clock = ManualClock(date=begin)
-        kept = run_inline(topology.graph(), clock=clock).results["kept"][0]
-        assert [one[1].astimezone(BERLIN).isoformat()[:13] for one in kept] == ends
-        assert sum(one[2] for one in kept) == 2
+        rows = run_inline(topology.graph(), clock=clock).results["kept"][0]
+        assert [row[1].astimezone(BERLIN).isoformat()[:13] for row in rows] == ends
+        assert sum(row[2] for row in rows) == 2
 
 
 # ---- offsets -------------------------------------------------------------------------------------
@@ -421,13 +423,13 @@ def test_windows_with_an_offset_are_those_of_plain_python(seed: int) -> None:
     else:
         window = sliding(seconds=exact_product(every, width), every=every, **settings)
     run = rows_of_batches if seed % 4 == 0 else rows_of
-    found = run(rows, {"type": Numbered}, window, count(), fields=("shop", "window", "n"))
+    results = run(rows, {"type": Numbered}, window, count(), fields=("shop", "window", "n"))
     expected: Counter[Fraction] = Counter()
     step, shift = (Fraction(str(number)) for number in (every, offset))
     for row in rows:
         pane = (Fraction(str(row.at)) - shift) // step
         expected.update((pane + n + 1) * step + shift for n in range(width))
-    assert {Fraction(str(end)): n for _, end, n in found} == expected, f"seed {seed}"
+    assert {Fraction(str(end)): n for _, end, n in results} == expected, f"seed {seed}"
 
 
 def exact_product(number: float, factor: int) -> float:

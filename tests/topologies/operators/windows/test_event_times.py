@@ -123,8 +123,8 @@ def check_arithmetic(numbers: list[Any], length: float) -> None:
     assert as_fraction(plus(first, second)) == expected[0] + expected[1]
     assert as_fraction(minus(first, second)) == expected[0] - expected[1]
     assert is_before(first, second) == (expected[0] < expected[1])
-    difference, found = expected[1] - expected[0] - size, excess(first, second, length)
-    assert ((found > 0) - (found < 0)) == ((difference > 0) - (difference < 0))
+    difference, actual = expected[1] - expected[0] - size, excess(first, second, length)
+    assert ((actual > 0) - (actual < 0)) == ((difference > 0) - (difference < 0))
 
 
 def test_a_datetime_is_its_microseconds() -> None:
@@ -178,7 +178,7 @@ def test_a_value_is_the_same_time_in_any_type(value: Any, expected: Any) -> None
     ],
 )
 def test_other_values_are_refused(value: Any) -> None:
-    for read in (READER.of_value, lambda one: READER.of_values([one])):
+    for read in (READER.of_value, lambda time: READER.of_values([time])):
         with pytest.raises(BadEmit, match=r"the time: .* is no event time"):
             read(value)
 
@@ -196,13 +196,13 @@ def windows(kind: str, rows: Sequence[Row], window: AnyWindow, *aggregators: Any
     """The rows of a window over an ordinary stream or over batches, sorted."""
     topology = Topology("times")
     settings = {"state": MemoryState()} if kind == "batches" else {}
-    found = sources(kind, topology, rows).group_by("k").window(window, *aggregators, **settings)
+    ended = sources(kind, topology, rows).group_by("k").window(window, *aggregators, **settings)
     if kind == "batches":
-        made: list[Any] = []
-        found.peek(made.append)
+        emitted: list[Any] = []
+        ended.peek(emitted.append)
         run_inline(topology.graph(), clock=ManualClock())
-        return sorted(map(tuple, made))
-    found.shuffle().bolt("kept", Kept)
+        return sorted(map(tuple, emitted))
+    ended.shuffle().bolt("kept", Kept)
     return sorted(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
 
 
@@ -213,18 +213,18 @@ BOTH = pytest.mark.parametrize("kind", ["ordinary", "batches"])
 def test_the_last_nanosecond_of_a_minute_is_in_it(kind: str) -> None:
     times = [BEGIN_NS, BEGIN_NS + MINUTE_NS - 1, BEGIN_NS + MINUTE_NS, BEGIN_NS + 5 * MINUTE_NS]
     window = tumbling(seconds=MINUTE_NS, field="at")
-    found = windows(kind, [Row("a", time) for time in times], window, collect("at"))
+    results = windows(kind, [Row("a", time) for time in times], window, collect("at"))
     ends = [BEGIN_NS + MINUTE_NS, BEGIN_NS + 2 * MINUTE_NS]
-    assert found[:2] == [("a", ends[0], times[:2]), ("a", ends[1], times[2:3])]
+    assert results[:2] == [("a", ends[0], times[:2]), ("a", ends[1], times[2:3])]
 
 
 @BOTH
 @pytest.mark.parametrize("number", [float, lambda tenth: Decimal(repr(tenth))])
 def test_each_tenth_is_in_a_window_of_a_tenth(kind: str, number: Callable[[float], Any]) -> None:
     rows = [Row("a", number(tenth / 10)) for tenth in range(60)]
-    found = windows(kind, rows, tumbling(seconds=0.1, field="at"), count())
-    assert found[:50] == [("a", (tenth + 1) / 10, 1) for tenth in range(50)]
-    assert all(type(row[1]) is float for row in found)
+    results = windows(kind, rows, tumbling(seconds=0.1, field="at"), count())
+    assert results[:50] == [("a", (tenth + 1) / 10, 1) for tenth in range(50)]
+    assert all(type(row[1]) is float for row in results)
 
 
 SECONDS = [0, 12, 59, 60, 61, 119, 300, 400]
@@ -244,17 +244,17 @@ KINDS: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("type_of_time", KINDS)
 def test_a_time_of_any_type_is_in_the_same_window(kind: str, type_of_time: str) -> None:
     rows = [Row("a", KINDS[type_of_time](second)) for second in SECONDS]
-    found = windows(kind, rows, sliding(seconds=120, every=60, field="at"), count())
+    results = windows(kind, rows, sliding(seconds=120, every=60, field="at"), count())
     expected = Counter(end for s in SECONDS for end in (s // 60 * 60 + 60, s // 60 * 60 + 120))
-    assert found[:3] == [("a", end, expected[end]) for end in sorted(expected)[:3]]
+    assert results[:3] == [("a", end, expected[end]) for end in sorted(expected)[:3]]
 
 
 @BOTH
 def test_a_date_is_midnight(kind: str) -> None:
     rows = [Row("a", date(2024, 3, day)) for day in (30, 31, 31)] + [Row("a", date(2024, 4, 9))]
     midnight = int(datetime(2024, 3, 30, tzinfo=UTC).timestamp())
-    found = windows(kind, rows, tumbling(seconds=86400, field="at"), count())
-    assert found[:2] == [("a", midnight + 86400, 1), ("a", midnight + 2 * 86400, 2)]
+    results = windows(kind, rows, tumbling(seconds=86400, field="at"), count())
+    assert results[:2] == [("a", midnight + 86400, 1), ("a", midnight + 2 * 86400, 2)]
     window = tumbling(seconds=3600, field="at", zone="Europe/Berlin")  # +1, and +2 from the 31st on
     ends = [row[1] for row in windows(kind, rows, window, count())[:2]]
     assert ends == [midnight, midnight + 86400]
@@ -262,10 +262,10 @@ def test_a_date_is_midnight(kind: str) -> None:
 
 def test_sessions_of_tenths_end_exactly() -> None:
     rows = [Row("a", tenth / 10) for tenth in (1, 2, 3, 5, 6, 7, 9)]
-    found = windows("ordinary", rows, sessions(gap=0.1, field="at", late=9), count())
-    assert found == [("a", (tenth + 1) / 10, 1) for tenth in (1, 2, 3, 5, 6, 7, 9)]
-    found = windows("ordinary", rows, sessions(gap=0.2, field="at", late=9), count())
-    assert found == [("a", 0.5, 3), ("a", 0.9, 3), ("a", 1.1, 1)]
+    results = windows("ordinary", rows, sessions(gap=0.1, field="at", late=9), count())
+    assert results == [("a", (tenth + 1) / 10, 1) for tenth in (1, 2, 3, 5, 6, 7, 9)]
+    results = windows("ordinary", rows, sessions(gap=0.2, field="at", late=9), count())
+    assert results == [("a", 0.5, 3), ("a", 0.9, 3), ("a", 1.1, 1)]
 
 
 class Other(NamedTuple):
@@ -286,8 +286,8 @@ def test_a_join_pairs_what_is_exactly_within(unit: Any) -> None:
     right = topology.spout("right", Records(rights, type=Other))
     pairs = left.join(right, "k", within=within, field="at", other_field="on", late=10)
     pairs.shuffle().bolt("kept", Kept)
-    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
-    assert len(kept) == sum(abs(i - j) <= 3 for i in range(12) for j in range(12))
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert len(rows) == sum(abs(i - j) <= 3 for i in range(12) for j in range(12))
 
 
 @pytest.mark.parametrize("number", [np.int64, np.float32, np.uint8])
@@ -343,12 +343,12 @@ def test_watermarks_of_nanoseconds_are_exact_between_tasks() -> None:
     with SimCluster(5) as cluster:
         run = cluster.submit(topology.graph())
         assert run.wait(60)
-        ((at, row),) = [one for part in run.results("windows-kept") for one in part][:1]
-        timed = [one for part in run.results("timers-kept") for one in part]
+        ((at, row),) = [record for part in run.results("windows-kept") for record in part][:1]
+        timed = [record for part in run.results("timers-kept") for record in part]
     assert row == ("a", BEGIN_NS + MINUTE_NS, 3)
     assert 2.9 < at < 5
     assert timed[0][1] == ("a", 2, BEGIN_NS + MINUTE_NS - 1) or timed[0][1][1] in (1, 2, 3, 4)
-    assert [one[1][2] - BEGIN_NS for one in timed][-1] == MINUTE_NS + 1
+    assert [record[1][2] - BEGIN_NS for record in timed][-1] == MINUTE_NS + 1
 
 
 class Noted(Kept):
@@ -359,7 +359,7 @@ class Noted(Kept):
         self.clock, self.begun_s = context.clock, context.clock.now()
 
     def process(self, record: Any) -> None:
-        self.kept.append((self.clock.now() - self.begun_s, tuple(record)))
+        self.rows.append((self.clock.now() - self.begun_s, tuple(record)))
 
 
 def test_numbers_of_numpy_hold_windows_back_on_any_worker() -> None:
@@ -374,8 +374,8 @@ def test_numbers_of_numpy_hold_windows_back_on_any_worker() -> None:
 
     topology = Topology("numpy", workers=3)
     source = topology.spout("in", Records(numbers, type=Row))
-    found = source.shuffle().bolt("same", lambda row: [row], parallelism=2, fields=Row)
-    rows = found.group_by("k").window(tumbling(seconds=60, field="at"), count())
+    same = source.shuffle().bolt("same", lambda row: [row], parallelism=2, fields=Row)
+    rows = same.group_by("k").window(tumbling(seconds=60, field="at"), count())
     rows.shuffle().bolt("kept", Kept)
     with SimCluster(3) as cluster:
         run = cluster.submit(topology.graph())
@@ -445,7 +445,7 @@ def continued(path: Path) -> dict[str, list[Any]]:
         return {"state": SqliteState(path), "name": name}
 
     grouped, zone = floats.group_by("k"), {"field": "at", "zone": "UTC"}
-    made: dict[str, Any] = {
+    streams: dict[str, Any] = {
         "tumbling": grouped.window(
             tumbling(seconds=0.5, field="at"), collect("at"), **stored("tumbling")
         ),
@@ -464,10 +464,10 @@ def continued(path: Path) -> dict[str, list[Any]]:
             later, on_timer=fire, event_time="at", fields=("k", "n"), **stored("timers")
         ),
     }
-    for name, stream in made.items():
+    for name, stream in streams.items():
         stream.shuffle().bolt(f"kept-{name}", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
-    return {name: sorted(results[f"kept-{name}"][0]) for name in made}
+    return {name: sorted(results[f"kept-{name}"][0]) for name in streams}
 
 
 def test_states_with_float_times_are_continued(tmp_path: Path) -> None:
@@ -477,25 +477,25 @@ def test_states_with_float_times_are_continued(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.executescript(script)
     database.close()
-    found = continued(path)
-    assert [(row[1], sorted(row[2])) for row in found["tumbling"]] == [
+    results = continued(path)
+    assert [(row[1], sorted(row[2])) for row in results["tumbling"]] == [
         (1.0, [0.7, 0.8, 0.9]),
         (1.5, [1.1, 1.2]),
         (3.5, [3.0]),
     ]
     assert (1.5, [0.1, 0.2, 0.7, 0.8, 0.9, 1.1, 1.2]) in [
-        (row[1], sorted(row[2])) for row in found["sliding"]
+        (row[1], sorted(row[2])) for row in results["sliding"]
     ]
-    assert [(row[1], sorted(row[2])) for row in found["sessions"]] == [
+    assert [(row[1], sorted(row[2])) for row in results["sessions"]] == [
         (1.7, [0.7, 0.8, 0.9, 1.1, 1.2]),
         (3.5, [3.0]),
     ]
     noon = int(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp())
     # the minute that was open has one record of the first run, and two of this one
-    assert [row[1:] for row in found["naive"]] == [(noon + 120, 3), (noon + 300, 1)]
-    assert [row[1:] for row in found["naive-sessions"]] == [(noon + 179, 5), (noon + 320, 1)]
-    assert {row[1:] for row in found["join"]} >= {(1.1, 1.2), (0.9, 1.3), (1.1, 1.3), (9.0, 9.1)}
-    assert found["timers"][-1] == ("a", 8)
+    assert [row[1:] for row in results["naive"]] == [(noon + 120, 3), (noon + 300, 1)]
+    assert [row[1:] for row in results["naive-sessions"]] == [(noon + 179, 5), (noon + 320, 1)]
+    assert {row[1:] for row in results["join"]} >= {(1.1, 1.2), (0.9, 1.3), (1.1, 1.3), (9.0, 9.1)}
+    assert results["timers"][-1] == ("a", 8)
 
 
 def test_windows_of_a_number_are_continued(tmp_path: Path) -> None:
@@ -510,8 +510,8 @@ def test_windows_of_a_number_are_continued(tmp_path: Path) -> None:
     for name, aggregator in {"counted": sum_("at"), "listed": Times()}.items():
         window = sliding(count=6, every=3)
         state = SqliteState(path)
-        made = clicks.group_by("user").window(window, aggregator, state=state, name=name)
-        made.shuffle().bolt(f"kept-{name}", Kept)
+        ended = clicks.group_by("user").window(window, aggregator, state=state, name=name)
+        ended.shuffle().bolt(f"kept-{name}", Kept)
     results = run_inline(topology.graph(), clock=ManualClock()).results
     assert results["kept-counted"][0] == [("a", 2, 24.0 + 42.0)]
     assert results["kept-listed"][0] == [("a", 2, [6.0, 8.0, 10.0, 12.0, 14.0, 16.0])]
@@ -527,6 +527,6 @@ def test_windows_of_batches_with_float_times_are_continued() -> None:
     groups = [["a", 0, [[0, [2]], [1, [3]], [2, [1]]]]]
     state.values[0, "$windows"] = (0, {**old, "groups": groups}, None)
     window = sliding(seconds=1.5, every=0.5, field="at", late=0.5)
-    made = collected(stream.group_by("k").window(window, count(), state=state))
+    results = collected(stream.group_by("k").window(window, count(), state=state))
     Runner(topology).batch([Row("a", 1.3), Row("a", 0.4), Row("a", Decimal("3.5"))])
-    assert made == [("a", 1.0, 6), ("a", 1.5, 8), ("a", 2.0, 5), ("a", 2.5, 2)]
+    assert results == [("a", 1.0, 6), ("a", 1.5, 8), ("a", 2.0, 5), ("a", 2.5, 2)]

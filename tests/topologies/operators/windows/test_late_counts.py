@@ -138,8 +138,8 @@ def test_a_second_run_says_that_everything_was_late(
     first = second_run(tmp_path, times, kind).snapshot
     assert not [*first.event_time_notes("join")]
     with caplog.at_level(logging.WARNING, "sunshower"):
-        found = second_run(tmp_path, times, kind).snapshot
-    (note,) = found.event_time_notes("join")
+        second = second_run(tmp_path, times, kind).snapshot
+    (note,) = second.event_time_notes("join")
     assert note.startswith("everything was late: the state says that windows up to ")
     assert note in caplog.text
     more = second_run(tmp_path, (*times, 100.0), kind).snapshot
@@ -155,25 +155,25 @@ def test_status_page_and_metrics_show_late_records_and_those_ahead() -> None:
     clicks.window(WINDOWS["tumbling"][0], count()).shuffle().bolt("kept", Kept)
     graph = topology.graph()
     plan = make_plan(graph)
-    own = {name: plan.tasks_of(name)[0].id for name in ("clicks", "windows")}
+    task_ids = {name: plan.tasks_of(name)[0].id for name in ("clicks", "windows")}
     time = EventTime(0.0, 10.0, ahead="all times of partition 3 …")
     tasks = (
-        TaskStats(own["clicks"], "clicks", Counts(ahead=4), event_time=time),
-        TaskStats(own["windows"], "windows", Counts(late=12, late_by=7.5, executed=12)),
+        TaskStats(task_ids["clicks"], "clicks", Counts(ahead=4), event_time=time),
+        TaskStats(task_ids["windows"], "windows", Counts(late=12, late_by=7.5, executed=12)),
     )
     snapshot = Snapshot("clicks", {worker: WorkerStats(worker, 1) for worker in plan.workers})
     workers = {**snapshot.workers, 0: WorkerStats(0, 1, tasks)}
     snapshot = Snapshot("clicks", workers)
     assert [*late_lines(graph, snapshot)] == [
         f"clicks: 4 records ahead of the clock, which {_DO_NOT_MOVE}",
-        f"clicks: task {own['clicks']}: all times of partition 3 …",
+        f"clicks: task {task_ids['clicks']}: all times of partition 3 …",
         "windows: 12 late records; the worst came 7.5 after its window had ended",
     ]
     overview = Overview(plan, snapshot, None, 0.0, {})
-    found = json.loads(json.dumps(status_fields(overview, 1.0)))["components"]
-    assert (found["windows"]["late"], found["windows"]["late_by"]) == (12, 7.5)
-    assert found["clicks"]["ahead"] == 4
-    assert found["clicks"]["event_time_notes"]
+    components = json.loads(json.dumps(status_fields(overview, 1.0)))["components"]
+    assert (components["windows"]["late"], components["windows"]["late_by"]) == (12, 7.5)
+    assert components["clicks"]["ahead"] == 4
+    assert components["clicks"]["event_time_notes"]
     observed = Observed("clicks", overview)
     values = {measure.name: dict(measure.read(observed)) for measure in MEASURES}
     assert values["tuples_late_total"]["windows",] == 12

@@ -47,24 +47,24 @@ def results(topology: Topology, **streams: Stream[Any]) -> dict[str, list[Any]]:
     """Run a topology. Return the rows of each stream, in their order."""
     for name, stream in streams.items():
         stream.shuffle().bolt(f"kept-{name}", Kept)
-    found = run(topology).results
-    return {name: found[f"kept-{name}"][0] for name in streams}
+    by_bolt = run(topology).results
+    return {name: by_bolt[f"kept-{name}"][0] for name in streams}
 
 
 def windowed(window: Any, *times: float, **settings: Any) -> dict[str, list[Any]]:
     """The results of a window over clicks that come one a second, and its late ones."""
     topology = Topology("clicks")
     clicks = topology.spout("clicks", Paced(*times))
-    made = clicks.window(window, count(), **settings)
-    return results(topology, kept=made, late=made.late)
+    ended = clicks.window(window, count(), **settings)
+    return results(topology, kept=ended, late=ended.late)
 
 
 # ---- early results -------------------------------------------------------------------------------
 
 
 def test_groups_that_have_changed_have_early_results_by_the_clock() -> None:
-    found = windowed(tumbling(seconds=10, field="at", early=3), 1, 2, 2, 3, 3, 4, 15, 15, 15, 35)
-    assert found["kept"] == [
+    emitted = windowed(tumbling(seconds=10, field="at", early=3), 1, 2, 2, 3, 3, 4, 15, 15, 15, 35)
+    assert emitted["kept"] == [
         (10, "early", 1, 3),
         (10, "early", 2, 6),
         (10, "final", 3, 6),
@@ -72,20 +72,20 @@ def test_groups_that_have_changed_have_early_results_by_the_clock() -> None:
         (20, "final", 2, 3),
         (40, "final", 1, 1),
     ]
-    assert found["late"] == []
+    assert emitted["late"] == []
 
 
 def test_a_window_without_a_change_has_no_early_result() -> None:
-    found = windowed(tumbling(seconds=10, field="at", early=1), 1, -20, -20, -20, -20, -20, 15)
-    early = [row[0] for row in found["kept"] if row[1] == "early"]
+    emitted = windowed(tumbling(seconds=10, field="at", early=1), 1, -20, -20, -20, -20, -20, 15)
+    early = [row[0] for row in emitted["kept"] if row[1] == "early"]
     assert early == [10]
 
 
 def test_windows_by_the_clock_have_early_results() -> None:
     topology = Topology("clicks")
     clicks = topology.spout("clicks", Paced(*range(8)))
-    made = clicks.window(tumbling(seconds=100, early=2), count())
-    rows = results(topology, kept=made)["kept"]
+    ended = clicks.window(tumbling(seconds=100, early=2), count())
+    rows = results(topology, kept=ended)["kept"]
     assert [row[1:3] for row in rows[-2:]] == [("early", len(rows) - 1), ("final", len(rows))]
     assert [row[3] for row in rows] == sorted(row[3] for row in rows)
     assert rows[-1][3] == 8
@@ -93,8 +93,8 @@ def test_windows_by_the_clock_have_early_results() -> None:
 
 
 def test_a_sliding_window_has_early_results_of_each_window_of_a_record() -> None:
-    found = windowed(sliding(seconds=20, every=10, field="at", early=2), 1, 2, 3, 35)
-    assert found["kept"] == [
+    emitted = windowed(sliding(seconds=20, every=10, field="at", early=2), 1, 2, 3, 35)
+    assert emitted["kept"] == [
         (10, "early", 1, 2),
         (20, "early", 1, 2),
         (10, "final", 2, 3),
@@ -105,10 +105,10 @@ def test_a_sliding_window_has_early_results_of_each_window_of_a_record() -> None
 
 
 def test_an_early_result_of_a_session_that_has_grown_is_taken_back() -> None:
-    found = windowed(sessions(gap=5, field="at", early=1.5), 1, 1, 1, 4, 4, 30)
-    assert found["kept"][:2] == [(6, "early", 1, 2), (6, "removed", 2, None)]
-    assert (9, "final") in [row[:2] for row in found["kept"]]
-    assert last_results(found["kept"]) == {9: 5, 35: 1}
+    emitted = windowed(sessions(gap=5, field="at", early=1.5), 1, 1, 1, 4, 4, 30)
+    assert emitted["kept"][:2] == [(6, "early", 1, 2), (6, "removed", 2, None)]
+    assert (9, "final") in [row[:2] for row in emitted["kept"]]
+    assert last_results(emitted["kept"]) == {9: 5, 35: 1}
 
 
 # ---- updates -------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def last_results(rows: list[Any]) -> dict[Any, Any]:
 
 def test_a_late_record_updates_its_window_while_that_is_allowed() -> None:
     times = (1, 2, 15, 3, 4, 31, 9, 16, 55)
-    found = windowed(tumbling(seconds=10, field="at", allowed=20), *times)
-    assert found["kept"] == [
+    emitted = windowed(tumbling(seconds=10, field="at", allowed=20), *times)
+    assert emitted["kept"] == [
         (10, "final", 1, 2),
         (10, "update", 2, 3),
         (10, "update", 3, 4),
@@ -132,24 +132,24 @@ def test_a_late_record_updates_its_window_while_that_is_allowed() -> None:
         (40, "final", 1, 1),
         (60, "final", 1, 1),
     ]
-    assert found["late"] == [(10, "late", 0, 1)]
+    assert emitted["late"] == [(10, "late", 0, 1)]
 
 
 def test_the_first_record_of_a_window_may_be_late() -> None:
-    found = windowed(tumbling(seconds=10, field="at", allowed=20), 25, 12, 13, 60)
-    assert found["kept"][:2] == [(20, "final", 1, 1), (20, "update", 2, 2)]
+    emitted = windowed(tumbling(seconds=10, field="at", allowed=20), 25, 12, 13, 60)
+    assert emitted["kept"][:2] == [(20, "final", 1, 1), (20, "update", 2, 2)]
 
 
 def test_a_late_record_updates_each_sliding_window_that_allows_it() -> None:
     window = sliding(seconds=20, every=10, field="at", allowed=10)
-    found = windowed(window, 1, 25, 9, 31, 8, 70)
-    assert last_results(found["kept"]) == {10: 1, 20: 2, 30: 1, 40: 2, 50: 1, 80: 1, 90: 1}
-    assert found["late"] == [(20, "late", 0, 1)]
+    emitted = windowed(window, 1, 25, 9, 31, 8, 70)
+    assert last_results(emitted["kept"]) == {10: 1, 20: 2, 30: 1, 40: 2, 50: 1, 80: 1, 90: 1}
+    assert emitted["late"] == [(20, "late", 0, 1)]
 
 
 def test_a_late_record_makes_two_sessions_one() -> None:
-    found = windowed(sessions(gap=5, field="at", allowed=50), 1, 8, 20, 4, 60)
-    assert found["kept"] == [
+    emitted = windowed(sessions(gap=5, field="at", allowed=50), 1, 8, 20, 4, 60)
+    assert emitted["kept"] == [
         (6, "final", 1, 1),
         (13, "final", 1, 1),
         (6, "removed", 2, None),
@@ -160,9 +160,9 @@ def test_a_late_record_makes_two_sessions_one() -> None:
 
 
 def test_a_late_record_within_a_session_updates_it_and_a_later_one_is_late() -> None:
-    found = windowed(sessions(gap=5, field="at", allowed=10), 1, 3, 10, 2, 60, 2)
-    assert (8, "update", 2, 3) in found["kept"]
-    assert found["late"] == [(7, "late", 0, 1)]
+    emitted = windowed(sessions(gap=5, field="at", allowed=10), 1, 3, 10, 2, 60, 2)
+    assert (8, "update", 2, 3) in emitted["kept"]
+    assert emitted["late"] == [(7, "late", 0, 1)]
 
 
 def test_values_that_grow_with_their_records_are_updated() -> None:
@@ -172,8 +172,8 @@ def test_values_that_grow_with_their_records_are_updated() -> None:
     ):
         topology = Topology("clicks")
         clicks = topology.spout("clicks", Paced(1, 8, 20, 4, 60))
-        made = clicks.window(window, collect("at"))
-        rows = results(topology, kept=made)["kept"]
+        ended = clicks.window(window, collect("at"))
+        rows = results(topology, kept=ended)["kept"]
         values = {tuple(sorted(value)) for value in last_results(rows).values()}
         assert values == {(1, 4, 8), (20,), (60,)}
 
@@ -203,9 +203,9 @@ def is_full(row: Any) -> bool:
 
 def test_a_window_ends_by_its_values_and_later_records_are_late() -> None:
     times = (1, 2, 3, 4, 5, 12, 25)
-    found = windowed(tumbling(seconds=10, field="at", until=is_full), *times)
-    assert found["kept"] == [(10, 3), (20, 1), (30, 1)]
-    assert found["late"] == [(10, 1), (10, 1)]
+    emitted = windowed(tumbling(seconds=10, field="at", until=is_full), *times)
+    assert emitted["kept"] == [(10, 3), (20, 1), (30, 1)]
+    assert emitted["late"] == [(10, 1), (10, 1)]
 
 
 def test_a_window_that_has_ended_by_its_values_has_no_further_results(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_a_window_that_has_ended_by_its_values_has_no_further_results(tmp_path: 
 
 def test_a_sliding_window_ends_by_its_values_and_others_have_its_later_records() -> None:
     window = sliding(seconds=20, every=10, field="at", until=is_full)
-    found = windowed(window, 1, 2, 3, 4, 12, 13, 14, 15, 45)
-    assert sorted(found["kept"]) == [(10, 3), (20, 3), (30, 3), (50, 1), (60, 1)]
-    assert found["late"] == [(20, 1), (30, 1)], "both windows of the record have ended"
+    emitted = windowed(window, 1, 2, 3, 4, 12, 13, 14, 15, 45)
+    assert sorted(emitted["kept"]) == [(10, 3), (20, 3), (30, 3), (50, 1), (60, 1)]
+    assert emitted["late"] == [(20, 1), (30, 1)], "both windows of the record have ended"
 
 
 @pytest.mark.parametrize("in_panes", [False, True])
@@ -270,14 +270,14 @@ def test_a_record_is_in_the_window_or_late(seed: int, monkeypatch: pytest.Monkey
     topology = faulty(seed, window, monkeypatch)
     history = run_with_faults(seed, topology).history()
     notes = [entry.detail for entry in history if entry.what is What.WROTE]
-    found: defaultdict[Any, set[int]] = defaultdict(set)
+    by_place: defaultdict[Any, set[int]] = defaultdict(set)
     finals: defaultdict[Any, set[int]] = defaultdict(set)
     for place, (kind, number, ids) in notes:
         if kind in ("final", "late"):
-            found[tuple(place)] |= {*ids}
+            by_place[tuple(place)] |= {*ids}
         if kind == "final":
             finals[tuple(place)].add(number)
-    assert found == expected(seed, window), f"seed {seed}"
+    assert by_place == expected(seed, window), f"seed {seed}"
     assert {len(numbers) for numbers in finals.values()} == {1}, f"seed {seed}"
 
 
@@ -291,17 +291,17 @@ def has_three(row: Any) -> bool:
 def test_what_is_downstream_computes_from_the_last_result_of_each_window() -> None:
     topology = Topology("clicks")
     clicks = topology.spout("clicks", Paced(1, 1, 1, 4, 4, 20, 12, 9, 40))
-    made = clicks.window(sessions(gap=5, field="at", early=1.5, allowed=50), count())
-    total = made.aggregate(sum_("count"), name="total")
-    table = made.group_by("window").table(state=MemoryState(), name="last")
+    ended = clicks.window(sessions(gap=5, field="at", early=1.5, allowed=50), count())
+    total = ended.aggregate(sum_("count"), name="total")
+    table = ended.group_by("window").table(state=MemoryState(), name="last")
     ends = topology.spout("ends", After(6.0, 9.0, 17.0, 25.0))
     joined = ends.map(end_of, fields=("window",)).join(
         table, how="left", fields=("window", "kind", "number", "n")
     )
-    found = results(topology, total=total, joined=joined, plain=made)
-    assert found["total"][-1] == (9,)
-    assert {row[0]: row[3] for row in found["joined"]} == {6: None, 9: 5, 17: 2, 25: 1}
-    assert ("removed", None) in [(row[1], row[3]) for row in found["plain"]]
+    emitted = results(topology, total=total, joined=joined, plain=ended)
+    assert emitted["total"][-1] == (9,)
+    assert {row[0]: row[3] for row in emitted["joined"]} == {6: None, 9: 5, 17: 2, 25: 1}
+    assert ("removed", None) in [(row[1], row[3]) for row in emitted["plain"]]
 
 
 def end_of(click: Click) -> tuple[float]:
@@ -343,9 +343,9 @@ def test_results_are_records_and_columns() -> None:
     )
 
     columns = visits.flat_map(values_of, fields=("kind", "number", "clicks"))
-    found = results(topology, kept=minutes.filter(is_update), columns=columns)
-    assert found["kept"] == [("a", 10, "update", 2, 3)]
-    assert ("removed", 2, None) in found["columns"]
+    emitted = results(topology, kept=minutes.filter(is_update), columns=columns)
+    assert emitted["kept"] == [("a", 10, "update", 2, 3)]
+    assert ("removed", 2, None) in emitted["columns"]
 
 
 @batch
@@ -357,8 +357,8 @@ def test_records_that_arrive_in_tables_have_these_results() -> None:
     topology = Topology("sales")
     sales = topology.spout("sales", Tables())  # amounts up to 119, in their order
     window = tumbling(seconds=50, field="amount", allowed=20, early=1)
-    made = sales.window(window, count(), sum_("amount"))
-    assert last_results([row[:4] for row in results(topology, kept=made)["kept"]]) == {
+    ended = sales.window(window, count(), sum_("amount"))
+    assert last_results([row[:4] for row in results(topology, kept=ended)["kept"]]) == {
         50: 50,
         100: 50,
         150: 20,
@@ -463,24 +463,24 @@ def test_a_stored_state_without_numbers_is_continued(tmp_path: Path) -> None:
     topology = Topology("old")
     rows = [Row("a", n / 10) for n in (11, 12, 30)]
     floats = topology.spout("floats", Records(rows, type=Row)).group_by("k")
-    kept = {
+    windows = {
         "tumbling": tumbling(seconds=0.5, field="at", allowed=1, early=1),
         "sessions": sessions(gap=0.5, field="at", allowed=1, early=1),
     }
-    for name, window in kept.items():
-        made = floats.window(window, collect("at"), state=SqliteState(path), name=name)
-        made.shuffle().bolt(f"kept-{name}", Kept)
-    found = run_inline(topology.graph(), clock=ManualClock()).results
-    assert [(row[1], sorted(row[4])) for row in found["kept-tumbling"][0]] == [
+    for name, window in windows.items():
+        ended = floats.window(window, collect("at"), state=SqliteState(path), name=name)
+        ended.shuffle().bolt(f"kept-{name}", Kept)
+    emitted = run_inline(topology.graph(), clock=ManualClock()).results
+    assert [(row[1], sorted(row[4])) for row in emitted["kept-tumbling"][0]] == [
         (1.0, [0.7, 0.8, 0.9]),
         (1.5, [1.1, 1.2]),
         (3.5, [3.0]),
     ]
-    assert [(row[1], sorted(row[4])) for row in found["kept-sessions"][0]] == [
+    assert [(row[1], sorted(row[4])) for row in emitted["kept-sessions"][0]] == [
         (1.7, [0.7, 0.8, 0.9, 1.1, 1.2]),
         (3.5, [3.0]),
     ]
-    assert {row[2:4] for row in found["kept-sessions"][0]} == {("final", 1)}
+    assert {row[2:4] for row in emitted["kept-sessions"][0]} == {("final", 1)}
 
 
 class Row(NamedTuple):
@@ -507,9 +507,9 @@ def test_rows_that_are_owed_have_the_fields_of_the_new_declaration(
         with SimCluster(1) as cluster:
             current = cluster.submit(topology.graph())
             current.wait(8.0)
-            (kept,) = current.results("kept")
+            (records,) = current.results("kept")
     rows = {(10, 2), (30, 2)}
-    assert set(kept) == (rows if first else {(end, "final", 1, n) for end, n in rows})
+    assert set(records) == (rows if first else {(end, "final", 1, n) for end, n in rows})
 
 
 # ---- faults --------------------------------------------------------------------------------------
@@ -568,17 +568,17 @@ REPEATED: tuple[Any, ...] = (
 def expected(seed: int, window: Any) -> dict[tuple[str, int], set[int]]:
     """The ids of each window, as a plain program has them."""
     clicks = sorted((c for task in range(2) for c in clicks_of(seed, task)), key=lambda c: c.at)
-    found: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    ids: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for click in clicks:
         if hasattr(window, "gap"):
             times = [other.at for other in clicks if other.user == click.user]
             ends = [end for end, _ in sessions_of(times, window.gap) if end > click.at]
-            found[click.user, int(ends[0])].add(click.id)
+            ids[click.user, int(ends[0])].add(click.id)
         else:
             first = click.at - click.at % window.every + window.every
             for n in range(window.panes):
-                found[click.user, first + n * window.every].add(click.id)
-    return dict(found)
+                ids[click.user, first + n * window.every].add(click.id)
+    return dict(ids)
 
 
 def faulty(seed: int, window: Any, monkeypatch: pytest.MonkeyPatch) -> Topology:
@@ -587,9 +587,11 @@ def faulty(seed: int, window: Any, monkeypatch: pytest.MonkeyPatch) -> Topology:
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
-    made = clicks.group_by("user").window(window, collect("id"), state=MemoryState(), parallelism=2)
-    made.shuffle().bolt("note", NoteResults)
-    made.late.shuffle().bolt("note-late", NoteResults)
+    ended = clicks.group_by("user").window(
+        window, collect("id"), state=MemoryState(), parallelism=2
+    )
+    ended.shuffle().bolt("note", NoteResults)
+    ended.late.shuffle().bolt("note-late", NoteResults)
     faults = {**window_swarm._FAULTS, "other numbers": other_numbers}
     monkeypatch.setattr(window_swarm, "_FAULTS", faults)
     return topology

@@ -23,8 +23,8 @@ def results(topology: Topology, **streams: Stream[Any]) -> dict[str, list[Any]]:
     """Run a topology. Return the sorted rows of each stream."""
     for name, stream in streams.items():
         stream.shuffle().bolt(f"kept-{name}", Kept)
-    found = run(topology).results
-    return {name: sorted(found[f"kept-{name}"][0]) for name in streams}
+    by_bolt = run(topology).results
+    return {name: sorted(by_bolt[f"kept-{name}"][0]) for name in streams}
 
 
 def clicks(topology: Topology, *times: float, name: str = "clicks") -> Stream[Click]:
@@ -35,8 +35,8 @@ def test_a_window_is_in_the_one_that_ends_at_the_same_time() -> None:
     topology = Topology("clicks")
     minutes = clicks(topology, 5, 15, 25, 29, 35).window(tumbling(seconds=10, field="at"), count())
     halves = minutes.window(tumbling(seconds=30, field="window"), sum_("count"), name="halves")
-    found = results(topology, kept=halves, late=halves.late)
-    assert found == {"kept": [(30, 4), (60, 1)], "late": []}
+    emitted = results(topology, kept=halves, late=halves.late)
+    assert emitted == {"kept": [(30, 4), (60, 1)], "late": []}
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
@@ -47,8 +47,8 @@ def test_ends_are_known_behind_a_join_that_passes_on_its_left_side(how: Any) -> 
     others = clicks(topology, *([10, 20, 30, 40] if how == "semi" else []), name="others")
     joined = tens.join(others, "at", other_on="at", within=0, field="at", how=how)
     halves = joined.window(tumbling(seconds=30, field="at"), sum_("count"), name="halves")
-    found = results(topology, kept=halves, late=halves.late)
-    assert found == {"kept": [(30, 4), (60, 1)], "late": []}
+    emitted = results(topology, kept=halves, late=halves.late)
+    assert emitted == {"kept": [(30, 4), (60, 1)], "late": []}
 
 
 class Ten(NamedTuple):
@@ -69,19 +69,19 @@ def test_ends_are_known_by_their_name_also_behind_a_map() -> None:
     visits = [Visit(datetime.fromtimestamp(n, UTC)) for n in range(0, 61, 4)]
     source = topology.spout("visits", Records(visits, type=Visit))
     tens = source.window(tumbling(seconds=10, field="at"), count(), fields=Ten)
-    kept, lost = (
+    known, lost = (
         tens.map(end_of, fields=(name, "clicks")).window(
             tumbling(seconds=30, field=name), sum_("clicks"), name=f"by-{name}"
         )
         for name in ("ended", "when")
     )
-    found = results(topology, kept=kept, lost=lost)
-    assert found["kept"] == [(30, 8), (60, 7), (90, 1)]
-    assert found["lost"] == [(30, 5), (60, 8), (90, 3)], "a time like any other"
+    emitted = results(topology, kept=known, lost=lost)
+    assert emitted["kept"] == [(30, 8), (60, 7), (90, 1)]
+    assert emitted["lost"] == [(30, 5), (60, 8), (90, 3)], "a time like any other"
 
 
 def test_an_earlier_field_of_a_result_needs_late() -> None:
-    for late, kept in ((0, []), (10, [(5, 2), (15, 2), (25, 1), (40, 1)])):
+    for late, expected in ((0, []), (10, [(5, 2), (15, 2), (25, 1), (40, 1)])):
         topology = Topology("clicks")
         tens = clicks(topology, 1, 5, 11, 15, 21, 35).window(
             tumbling(seconds=10, field="at"), count(), min_("at")
@@ -89,12 +89,12 @@ def test_an_earlier_field_of_a_result_needs_late() -> None:
         fives = tens.window(
             tumbling(seconds=5, field="at_min", late=late), sum_("count"), name="fives"
         )
-        found = results(topology, kept=fives, late=fives.late)
-        assert sum(clicks for _, clicks in found["kept"] + found["late"]) == 6
-        if kept:
-            assert found == {"kept": kept, "late": []}
+        emitted = results(topology, kept=fives, late=fives.late)
+        assert sum(clicks for _, clicks in emitted["kept"] + emitted["late"]) == 6
+        if expected:
+            assert emitted == {"kept": expected, "late": []}
         else:
-            assert found["late"]
+            assert emitted["late"]
 
 
 def test_sessions_of_sessions_and_windows_behind_a_join() -> None:
@@ -106,10 +106,10 @@ def test_sessions_of_sessions_and_windows_behind_a_join() -> None:
     right = clicks(topology, *times, name="others")
     pairs = left.join(right, "user", within=1, field="at", fields=("user", "at", "other"))
     tens = pairs.window(tumbling(seconds=10, field="other"), count(), name="tens")
-    found = results(topology, stays=stays, tens=tens, late=tens.late)
-    assert found["stays"] == [(34, 3), (75, 3)]
-    assert found["tens"] == [(10, 5), (40, 4), (60, 1)]
-    assert found["late"] == []
+    emitted = results(topology, stays=stays, tens=tens, late=tens.late)
+    assert emitted["stays"] == [(34, 3), (75, 3)]
+    assert emitted["tens"] == [(10, 5), (40, 4), (60, 1)]
+    assert emitted["late"] == []
 
 
 def starts(row: Any, state: KeyState[int]) -> None:
@@ -134,14 +134,14 @@ def test_timers_behind_a_window_and_a_window_behind_timers() -> None:
         starts, on_timer=ends, event_time="window", fields=("user", "clicks", "at")
     )
     whole = timed.window(tumbling(seconds=50, field="at"), sum_("clicks"), name="whole")
-    found = results(topology, timed=timed, whole=whole, late=whole.late)
+    emitted = results(topology, timed=timed, whole=whole, late=whole.late)
     expected: Counter[float] = Counter()
-    for _, number, at in found["timed"]:  # a timer may fire after later records
+    for _, number, at in emitted["timed"]:  # a timer may fire after later records
         expected[at // 50 * 50 + 50] += number
-    assert found["timed"][-1][1:] == (4, 30)
+    assert emitted["timed"][-1][1:] == (4, 30)
     assert sum(expected.values()) == 6
-    assert dict(found["whole"]) == expected
-    assert found["late"] == []
+    assert dict(emitted["whole"]) == expected
+    assert emitted["late"] == []
 
 
 class Quiet(Spout[Click]):
@@ -167,11 +167,11 @@ def test_an_open_window_of_an_idle_source_is_not_late_behind_it(idle_s: float | 
     topology = Topology("clicks")
     quiet = topology.spout("quiet", Quiet(20.0, 1, 2, 35), idle_s=idle_s)
     tens = quiet.window(tumbling(seconds=10, field="at"), count(), fields=("at", "n"), name="tens")
-    others = clicks(topology, *range(1, 40)).map(one, fields=("at", "n"))
+    others = clicks(topology, *range(1, 40)).map(counted_once, fields=("at", "n"))
     both = tens.merge(others).window(tumbling(seconds=10, field="at"), sum_("n"), name="both")
-    found = results(topology, both=both, late=both.late)
-    assert found["late"] == []
-    assert found["both"] == [(10, 9), (20, 12), (30, 10), (40, 10), (50, 1)]
+    emitted = results(topology, both=both, late=both.late)
+    assert emitted["late"] == []
+    assert emitted["both"] == [(10, 9), (20, 12), (30, 10), (40, 10), (50, 1)]
 
 
 @pytest.mark.parametrize("at_end", ["keep", "end"])
@@ -184,9 +184,9 @@ def test_open_windows_of_all_stages_continue_in_the_next_run(at_end: Any) -> Non
         )
         window = tumbling(seconds=30, field="window", at_end=at_end)
         whole = tens.window(window, sum_("count"), name="whole", state=state)
-        found = results(topology, whole=whole, late=whole.late)
-        rows += found["whole"]
-        late += found["late"]
+        emitted = results(topology, whole=whole, late=whole.late)
+        rows += emitted["whole"]
+        late += emitted["late"]
     assert late == []
     last = [(150, 1)] if at_end == "end" else []
     assert rows == [(30, 3), (60, 2), (90, 3), (120, 1), *last]
@@ -235,10 +235,10 @@ def test_silence_ends_nothing_that_is_by_the_clock() -> None:
     tens = source.window(tumbling(seconds=10_000, field="at"), count())
     timed = source.group_by("user").process(expire, on_timer=expired, fields=("user", "clicks"))
     pairs = source.join(source, "user", keep_s=1_000, fields=("user", "at", "then"))
-    found = results(topology, tens=tens, timed=timed, pairs=pairs)
-    assert found["timed"] == [("quiet", 3)]
-    assert len(found["pairs"]) == 9
-    assert [clicks for _, clicks in found["tens"]] == [2, 1]
+    emitted = results(topology, tens=tens, timed=timed, pairs=pairs)
+    assert emitted["timed"] == [("quiet", 3)]
+    assert len(emitted["pairs"]) == 9
+    assert [clicks for _, clicks in emitted["tens"]] == [2, 1]
 
 
 def test_stages_do_not_multiply_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def keyed(click: Click) -> tuple[int, float]:
     return int(click.at) % 5, click.at
 
 
-def one(click: Click) -> tuple[float, int]:
+def counted_once(click: Click) -> tuple[float, int]:
     return click.at, 1
 
 
@@ -279,7 +279,7 @@ def one(click: Click) -> tuple[float, int]:
 
 def test_a_window_downstream_of_itself_is_refused() -> None:
     topology = Topology("clicks")
-    begun = clicks(topology, 1).map(one, fields=("window", "count"))
+    begun = clicks(topology, 1).map(counted_once, fields=("window", "count"))
     again = begun.shuffle().stage("again")
     tens = again.window(tumbling(seconds=10, field="window"), count(), name="tens")
     tens.shuffle().into("again")

@@ -140,8 +140,8 @@ def of_batches(topology: Topology, zone: str | None) -> Any:
     rows = [Row("a", NAIVE), Row("a", NAIVE + timedelta(hours=1))]
     source = batches(topology, "in", FixedBatchSpout(rows, 1, type=Row), store=InMemory())
     kind = sliding(seconds=60, every=30, field="at", zone=zone)
-    found = source.group_by("k").window(kind, count(), state=MemoryState())
-    return found.records("records")
+    counts = source.group_by("k").window(kind, count(), state=MemoryState())
+    return counts.records("records")
 
 
 NAMES = {
@@ -245,25 +245,25 @@ def test_windows_of_local_times_are_aligned_to_utc(
         if source == "batches":
             spout = FixedBatchSpout(rows, 7, type=Row)
             stream = batches(topology, "in", spout, store=InMemory())
-            made: list[Any] = []
+            emitted: list[Any] = []
             kind = tumbling(seconds=3600, field="at", zone=BERLIN, late=3600)
-            stream.group_by("k").window(kind, count(), state=MemoryState()).peek(made.append)
+            stream.group_by("k").window(kind, count(), state=MemoryState()).peek(emitted.append)
             done = run_inline(topology.graph(), clock=ManualClock())
         else:
             read: Any = Records(rows, type=Row) if source == "rows" else Tables(times)
-            found = topology.spout("in", read).group_by("k").window(kind, count())
-            found.shuffle().bolt("kept", Kept)
+            counts = topology.spout("in", read).group_by("k").window(kind, count())
+            counts.shuffle().bolt("kept", Kept)
             done = run_inline(topology.graph(), clock=ManualClock())
-            made = done.results["kept"][0]
+            emitted = done.results["kept"][0]
     zone = ZoneInfo(BERLIN)
     expected = Counter(t.replace(tzinfo=zone).timestamp() // 3600 * 3600 + 3600 for t in times)
-    assert sorted(made) == [("a", end, number) for end, number in sorted(expected.items())]
+    assert sorted(emitted) == [("a", end, number) for end, number in sorted(expected.items())]
     figures = Counter[str]()
     for component in {task.component for task in done.snapshot.tasks()}:
         figures.update(done.snapshot.figures(component))
     assert figures["ambiguous times"] == (8 if source != "tables" else 4)
     assert figures["skipped times"] == 0
-    assert sum("occurs twice" in one.getMessage() for one in caplog.records) in (1, 2)
+    assert sum("occurs twice" in record.getMessage() for record in caplog.records) in (1, 2)
 
 
 def test_each_side_of_a_join_has_its_zone() -> None:
@@ -328,7 +328,7 @@ def test_each_window_of_a_spout_reads_times_in_its_zone(seed: int, in_batches: b
         time += timedelta(seconds=draw.choice((0, 600, 5_000)))
         back = timedelta(seconds=draw.choice((0, 0, late)))
         rows.append(Row("ab"[number % 2], time - back))
-    topology, kept = Topology("zones"), defaultdict[str, list[Any]](list)
+    topology, emitted = Topology("zones"), defaultdict[str, list[Any]](list)
     stream: Any = topology.spout("in", Paced(rows, type=Row))
     if in_batches:
         stream = batches(topology, "rows", FixedBatchSpout(rows, 3, type=Row), store=InMemory())
@@ -337,7 +337,7 @@ def test_each_window_of_a_spout_reads_times_in_its_zone(seed: int, in_batches: b
         window = tumbling(**days, field="at", zone=zone, late=late + 3_600)  # clocks may change
         settings: Any = {"name": f"w{number}", "state": MemoryState()}
         ended = stream.group_by("k").window(window, count(), **settings)
-        divided, keep = window.divided(), kept[zone]
+        divided, keep = window.divided(), emitted[zone]
         ended.peek(lambda row, keep=keep: keep.append(tuple(row)))
         expected = Counter[Any]()
         for row in rows:
@@ -347,16 +347,18 @@ def test_each_window_of_a_spout_reads_times_in_its_zone(seed: int, in_batches: b
         zones[number] = [zone, expected]
     run_inline(topology.graph(), clock=ManualClock())
     for zone, expected in zones:
-        assert Counter({row[:2]: row[2] for row in kept[zone]}) == expected, f"seed {seed}, {zone}"
-        assert len(kept[zone]) == len(expected), f"seed {seed}, {zone}: each window once"
+        assert Counter({row[:2]: row[2] for row in emitted[zone]}) == expected, (
+            f"seed {seed}, {zone}"
+        )
+        assert len(emitted[zone]) == len(expected), f"seed {seed}, {zone}: each window once"
 
 
 def test_a_window_without_a_zone_beside_one_with_a_zone_reads_moments() -> None:
     topology = Topology("zones")
     source = topology.spout("in", Records([Row("a", AWARE)], type=Row)).group_by("k")
     source.window(tumbling(seconds=60, field="at", zone=BERLIN), count(), name="first")
-    kept = source.window(tumbling(seconds=60, field="at"), count(), name="second")
-    kept.shuffle().bolt("kept", Kept)
+    moments = source.window(tumbling(seconds=60, field="at"), count(), name="second")
+    moments.shuffle().bolt("kept", Kept)
     assert run(topology) == [("a", AWARE.timestamp() + 60, 1)]
 
 

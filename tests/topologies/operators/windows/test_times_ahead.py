@@ -157,9 +157,9 @@ def in_windows(source: Any, window: Any) -> tuple[int, int, int]:
     rows = topology.spout("events", source).group_by("key").window(window, count())
     rows.shuffle().bolt("kept", Kept)
     done = run(topology)
-    (kept,) = done.results["kept"]
+    (counts,) = done.results["kept"]
     late = done.snapshot.component("windows").late
-    return sum(row[2] for row in kept), late, done.snapshot.component("events").ahead
+    return sum(row[2] for row in counts), late, done.snapshot.component("events").ahead
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,10 +194,10 @@ def test_it_is_so_for_each_kind_of_source_and_window(source: str, window: Any) -
 def test_a_message_with_one_time_in_the_future_moves_the_watermark_by_the_others() -> None:
     class Mixed(OfMessages):
         def poll(self, limit: int) -> Polled[Any]:
-            found = super().poll(limit)
-            for message in found.records:
+            polled = super().poll(limit)
+            for message in polled.records:
                 message[1] = Event("a", NOW + timedelta(days=300))
-            return found
+            return polled
 
     events = [Event("a", at) for at in moments(timedelta(0))]
     topology = Topology("events")
@@ -206,8 +206,8 @@ def test_a_message_with_one_time_in_the_future_moves_the_watermark_by_the_others
     rows.shuffle().bolt("kept", Kept)  # type: ignore[attr-defined]
     done = run(topology)
     assert done.snapshot.component("events").ahead == MINUTES
-    (kept,) = done.results["kept"]
-    assert [row[2] for row in kept[:5]] == [1] * 5, "windows end before the end of the source"
+    (counts,) = done.results["kept"]
+    assert [row[2] for row in counts[:5]] == [1] * 5, "windows end before the end of the source"
 
 
 def test_numbers_without_a_unit_are_not_compared_with_the_clock() -> None:
@@ -516,10 +516,12 @@ def test_the_limit_is_read_in_the_unit_of_the_values() -> None:
     late, soon = NOW + timedelta(hours=2), NOW + timedelta(minutes=59)
     mixed: list[Any] = [late, 9e99, soon, date(2030, 1, 1), np.datetime64("2030-01-01"), None]
     times = [late.timestamp(), 9e99, soon.timestamp(), 1893456000.0, 1893456000.0, inf]
-    found = limit.beyond(mixed, {*map(type, mixed)}, times, NOW.timestamp())
-    assert found == [0, 3, 4]
-    own = ClockLimit("it", TimeField("at", None, 60))
-    assert own.beyond([soon, None], {datetime, type(None)}, [times[2], inf], NOW.timestamp()) == [0]
+    places = limit.beyond(mixed, {*map(type, mixed)}, times, NOW.timestamp())
+    assert places == [0, 3, 4]
+    minute_limit = ClockLimit("it", TimeField("at", None, 60))
+    assert minute_limit.beyond(
+        [soon, None], {datetime, type(None)}, [times[2], inf], NOW.timestamp()
+    ) == [0]
     texts = {3600: "1 h", 90: "90 s", 0: "0 s", 600: "10 min", 86_400 * 3: "3 d"}
     assert {s: ClockLimit("it", TimeField("at", None, s)).text for s in texts} == texts
     assert ClockLimit("it", TimeField("at", None, 5_000, "ms")).text == "5 s"

@@ -39,14 +39,14 @@ def run(
         )
         for number, source in enumerate(sources)
     ]
-    found = (
+    ended = (
         spouts[0]
         .merge(*spouts[1:])
         .group_by("user")
         .window(window, collect("at"), fields=("user", "window", "times"), state=state)
     )
-    found.shuffle().bolt("kept", Kept)
-    found.late.shuffle().bolt("late", Kept)
+    ended.shuffle().bolt("kept", Kept)
+    ended.late.shuffle().bolt("late", Kept)
     results = run_inline(topology.graph(), clock=clock or ManualClock()).results
     return tuple(
         sorted([*map(tuple, ([*row[:2], sorted(row[2])] for row in results[name][0]))])
@@ -124,16 +124,16 @@ def test_windows_of_the_clock_continue_on_a_machine_that_started_later(
 def test_a_run_says_how_many_windows_of_a_state_its_end_has_ended(
     window: AnyWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = [*clicks(1, 11, 25), *clicks(26, user="b")]
+    records = [*clicks(1, 11, 25), *clicks(26, user="b")]
     with caplog.at_level(logging.WARNING, "sunshower"):
         for in_memory in (None, MemoryState()):
-            run(window, [given], in_memory)
+            run(window, [records], in_memory)
         assert "has ended" not in caplog.text, "windows in memory have no next run"
-        run(window, [given], SqliteState(tmp_path / "windows.db"))
-    said = [record.message for record in caplog.records if "has ended" in record.message]
-    assert len(said) == 1
-    assert "state 'windows': the end of all sources has ended 2 windows" in said[0]
-    assert 'at_end="keep"' in said[0]
+        run(window, [records], SqliteState(tmp_path / "windows.db"))
+    messages = [record.message for record in caplog.records if "has ended" in record.message]
+    assert len(messages) == 1
+    assert "state 'windows': the end of all sources has ended 2 windows" in messages[0]
+    assert 'at_end="keep"' in messages[0]
 
 
 def test_nothing_is_kept_open_without_a_state() -> None:

@@ -55,8 +55,8 @@ def test_rows_owed_by_a_former_run_are_emitted_without_their_spout_task(tmp_path
         with SimCluster(1) as cluster:
             current = cluster.submit(topology.graph())
             current.wait(8.0)
-            (kept,) = current.results("kept")
-    assert set(kept) == {(10, 2), (30, 2)}
+            (records,) = current.results("kept")
+    assert set(records) == {(10, 2), (30, 2)}
 
 
 def test_windows_of_many_groups_wait_for_a_slow_bolt() -> None:

@@ -28,22 +28,24 @@ def model(seed: int, window: Any) -> Counter[Any]:
         times = defaultdict(list)
         for click in clicks:
             times[click.user].append(click.at)
-        ends = [(u, *end) for u, own in times.items() for end in sessions_of(own, SESSIONS.gap)]
+        ends = [
+            (u, *end) for u, seconds in times.items() for end in sessions_of(seconds, SESSIONS.gap)
+        ]
         return Counter({(user, end): count for user, end, count in ends})
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for click in clicks:
         first = click.at - click.at % window.every + window.every
-        found.update((click.user, first + n * window.every) for n in range(window.panes))
-    return found
+        counts.update((click.user, first + n * window.every) for n in range(window.panes))
+    return counts
 
 
 @seeds(60, kinds=3)
 def test_no_click_is_missing_from_its_windows(seed: int) -> None:
     window = (TUMBLING, SLIDING, SESSIONS)[seed % 3]
-    found, expected = (
+    written, expected = (
         written_values(run_with_faults(seed, window_topology(seed, window))),
         model(seed, window),
     )
-    missing = {p: (found[p], n) for p, n in expected.items() if max(found[p], default=0) < n}
+    missing = {p: (written[p], n) for p, n in expected.items() if max(written[p], default=0) < n}
     assert not missing, f"seed {seed}"
-    assert found.keys() == expected.keys()
+    assert written.keys() == expected.keys()

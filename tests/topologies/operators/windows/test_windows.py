@@ -127,8 +127,8 @@ def rows(
 
 def of_users(window: AnyWindow, *aggregators: Any, **settings: Any) -> Any:
     def assemble(clicks: Stream[Click]) -> Sequence[Stream[Any]]:
-        found = clicks.group_by("user").window(window, *aggregators or [count()], **settings)
-        return [found, found.late]
+        ended = clicks.group_by("user").window(window, *aggregators or [count()], **settings)
+        return [ended, ended.late]
 
     return assemble
 
@@ -145,12 +145,12 @@ def rows_of_batches(clicks: list[Click], size: int, window: Any, number: Any) ->
 
 def sessions_of(times: Sequence[float], gap: float) -> list[tuple[float, int]]:
     """Return (end, clicks) of each session, as a plain program computes them."""
-    found: list[list[float]] = []
+    groups: list[list[float]] = []
     for time in sorted(times):
-        if not found or time - found[-1][-1] >= gap:
-            found.append([])
-        found[-1].append(time)
-    return [(session[-1] + gap, len(session)) for session in found]
+        if not groups or time - groups[-1][-1] >= gap:
+            groups.append([])
+        groups[-1].append(time)
+    return [(session[-1] + gap, len(session)) for session in groups]
 
 
 TIMES = st.lists(
@@ -163,15 +163,15 @@ def test_windows_of_time_have_the_records_of_a_plain_program(
     clicks: list[Click], length: tuple[int, int], number: Any, size: int
 ) -> None:
     window = sliding(seconds=length[0], every=length[1], field="at", late=1_000)
-    found, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
+    ended, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
     expected: Counter[Any] = Counter()
     for click in clicks:
         first = (click.at // length[1] + 1) * length[1]
         ends = (first + n * length[1] for n in range(length[0] // length[1]))
         expected.update((click.user, end) for end in ends)
-    assert Counter({row[:2]: row[2] for row in found}) == expected
+    assert Counter({row[:2]: row[2] for row in ended}) == expected
     assert late == []
-    assert rows_of_batches(clicks, size, window, number) == found
+    assert rows_of_batches(clicks, size, window, number) == ended
 
 
 @given(TIMES, st.sampled_from([1, 10, 40]), NUMBERS, st.integers(1, 60))
@@ -179,12 +179,14 @@ def test_sessions_have_the_records_of_a_plain_program(
     clicks: list[Click], gap: int, number: Any, size: int
 ) -> None:
     window = sessions(gap=gap, field="at", late=1_000)
-    found, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
+    ended, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
     times = defaultdict(list)
     for click in clicks:
         times[click.user].append(click.at)
-    expected = [(user, *end) for user, own in times.items() for end in sessions_of(own, gap)]
-    assert found == sorted(expected)
+    expected = [
+        (user, *end) for user, seconds in times.items() for end in sessions_of(seconds, gap)
+    ]
+    assert ended == sorted(expected)
     assert late == []
 
 
@@ -193,26 +195,26 @@ def test_windows_of_a_number_have_the_records_of_a_plain_program(
     clicks: list[Click], length: tuple[int, int], number: Any, size: int
 ) -> None:
     window = sliding(count=length[0], every=length[1])
-    found, _ = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
-    assert found == sorted(
+    ended, _ = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
+    assert ended == sorted(
         (user, window, min((window + 1) * length[1], length[0]))
         for user, several in Counter(click.user for click in clicks).items()
         for window in range(several // length[1])
     )
-    assert rows_of_batches(clicks, size, window, number) == found
+    assert rows_of_batches(clicks, size, window, number) == ended
 
 
 def test_windows_of_the_clock_end_as_time_passes() -> None:
-    found, _ = rows(Paced(*range(10)), of_users(tumbling(seconds=4)))
-    assert sum(row[2] for row in found) == 10
-    assert len(found) in (3, 4)  # the first window may have begun before the first click
+    ended, _ = rows(Paced(*range(10)), of_users(tumbling(seconds=4)))
+    assert sum(row[2] for row in ended) == 10
+    assert len(ended) in (3, 4)  # the first window may have begun before the first click
 
 
 def test_without_groups_one_task_has_all_records() -> None:
     window = tumbling(seconds=10, field="at")
     clicks = Records([Click("ab"[n % 2], n) for n in range(30)], type=Click)
-    (found,) = rows(clicks, lambda stream: [stream.window(window, count(), sum_("at"))])
-    assert found == [(10, 10, 45), (20, 10, 145), (30, 10, 245)]
+    (ended,) = rows(clicks, lambda stream: [stream.window(window, count(), sum_("at"))])
+    assert ended == [(10, 10, 45), (20, 10, 145), (30, 10, 245)]
 
 
 @given(
@@ -229,9 +231,9 @@ def test_without_groups_one_task_has_all_records() -> None:
 def test_a_window_without_groups_is_as_one_group(
     clicks: list[Click], window: AnyWindow, size: int
 ) -> None:
-    some = count(where=lambda click: click.at > 50)
+    later = count(where=lambda click: click.at > 50)
     last = top(2, by="at", ties=True)
-    numbers = [count(name="all"), count("at"), some, sum_("at"), Length("at"), last]
+    numbers = [count(name="all"), count("at"), later, sum_("at"), Length("at"), last]
 
     def assemble(stream: Stream[Click]) -> Sequence[Stream[Any]]:
         grouped = stream.group_by("user").window(window, *numbers, name="grouped")
@@ -273,25 +275,25 @@ def test_an_aggregator_that_is_no_combiner_gets_the_records_of_the_window() -> N
             yield min(state), max(state)
 
     for window in (tumbling(seconds=10, field="at"), sessions(gap=5, field="at")):
-        found, _ = rows(Paced(1, 2, 4, 13), of_users(window, Ends()))
-        assert [row[2:] for row in found] == [(1, 4), (13, 13)]
+        ended, _ = rows(Paced(1, 2, 4, 13), of_users(window, Ends()))
+        assert [row[2:] for row in ended] == [(1, 4), (13, 13)]
 
 
 def test_a_late_record_is_counted_separately() -> None:
     """A record is late after a record whose time is higher by more than `late`."""
-    found, late = rows(Paced(1, 25, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=3)))
-    assert found == [("a", 10, 1), ("a", 30, 1), ("a", 50, 1)]
+    ended, late = rows(Paced(1, 25, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=3)))
+    assert ended == [("a", 10, 1), ("a", 30, 1), ("a", 50, 1)]
     assert sum(row[2] for row in late) == 2
     assert {row[:2] for row in late} == {("a", 10)}
-    found, late = rows(Paced(1, 25, 2, 3, 41), of_users(sessions(gap=5, field="at", late=3)))
-    assert found == [("a", 6, 1), ("a", 30, 1), ("a", 46, 1)]
+    ended, late = rows(Paced(1, 25, 2, 3, 41), of_users(sessions(gap=5, field="at", late=3)))
+    assert ended == [("a", 6, 1), ("a", 30, 1), ("a", 46, 1)]
     assert {row[1] for row in late} <= {7, 8}
     assert sum(row[2] for row in late) == 2
 
 
 def test_a_record_within_late_is_on_time() -> None:
-    found, late = rows(Paced(1, 12, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=10)))
-    assert (found, late) == ([("a", 10, 3), ("a", 20, 1), ("a", 50, 1)], [])
+    ended, late = rows(Paced(1, 12, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=10)))
+    assert (ended, late) == ([("a", 10, 3), ("a", 20, 1), ("a", 50, 1)], [])
 
 
 class TwoPartitions(LogSpout[Click]):
@@ -319,8 +321,8 @@ class Partitioned(TwoPartitions):
 
 def test_windows_wait_for_the_slowest_partition() -> None:
     window = tumbling(seconds=10, field="at")
-    found, late = rows(Partitioned(), of_users(window))
-    assert (found, late) == ([("a", end, 20) for end in (10, 20, 30, 40, 50)], [])
+    ended, late = rows(Partitioned(), of_users(window))
+    assert (ended, late) == ([("a", end, 20) for end in (10, 20, 30, 40, 50)], [])
     _, late = rows(TwoPartitions(), of_users(window))
     assert late
 
@@ -331,8 +333,8 @@ def test_event_times_may_be_datetimes() -> None:
 
     visits = [Visit(datetime.fromtimestamp(1_000 + n, UTC)) for n in range(20)]
     window = tumbling(seconds=10, field="at")
-    (found,) = rows(Records(visits, type=Visit), lambda stream: [stream.window(window, count())])
-    assert found == [(1010, 10), (1020, 10)]
+    (ended,) = rows(Records(visits, type=Visit), lambda stream: [stream.window(window, count())])
+    assert ended == [(1010, 10), (1020, 10)]
 
 
 def test_a_spout_may_compute_the_event_time() -> None:
@@ -345,8 +347,8 @@ def test_a_spout_may_compute_the_event_time() -> None:
 
     window = tumbling(seconds=10, field="at")
     lines = Lines([Line(str(n)) for n in range(30)], type=Line)
-    (found,) = rows(lines, lambda s: [s.map(parsed).window(window, count())])
-    assert found == [(10, 10), (20, 10), (30, 10)]
+    (ended,) = rows(lines, lambda s: [s.map(parsed).window(window, count())])
+    assert ended == [(10, 10), (20, 10), (30, 10)]
 
 
 def test_a_record_whose_time_cannot_be_computed_is_not_lost() -> None:
@@ -361,8 +363,8 @@ def test_a_record_whose_time_cannot_be_computed_is_not_lost() -> None:
     texts = ["1", "2", "", "3", "", "14"]
     lines = Lines([Line(text) for text in texts], type=Line)
     window = tumbling(seconds=10, field="at")
-    (found,) = rows(lines, lambda s: [s.flat_map(parsed).window(window, count())])
-    assert found == [(10, 3), (20, 1)]
+    (ended,) = rows(lines, lambda s: [s.flat_map(parsed).window(window, count())])
+    assert ended == [(10, 3), (20, 1)]
 
 
 def test_a_spout_of_tables_may_compute_the_event_time() -> None:
@@ -375,8 +377,8 @@ def test_a_spout_of_tables_may_compute_the_event_time() -> None:
         def event_time(self, click: Click) -> float:
             return click.at
 
-    found, _ = rows(Tables(), of_users(tumbling(seconds=10, field="at")))
-    assert found == [("a", 10, 2), ("a", 20, 1)]
+    ended, _ = rows(Tables(), of_users(tumbling(seconds=10, field="at")))
+    assert ended == [("a", 10, 2), ("a", 20, 1)]
 
 
 class Visit(NamedTuple):
@@ -481,10 +483,10 @@ def test_windows_of_windows_include_all_records() -> None:
     pairs = tumbling(count=2)
 
     def assemble(clicks: Stream[Click]) -> Sequence[Stream[Any]]:
-        found: Stream[Any] = clicks
+        stream: Stream[Any] = clicks
         for depth in range(4):
-            found = found.window(pairs, count(), name=f"pairs-{depth}")
-        return [found]
+            stream = stream.window(pairs, count(), name=f"pairs-{depth}")
+        return [stream]
 
     assert rows(Paced(*range(16)), assemble) == [[(0, 2)]]
 
@@ -500,8 +502,8 @@ def test_a_stream_may_be_called_watermarks() -> None:
     def older(click: Click) -> Click:
         return click._replace(at=click.at + 1)
 
-    (found,) = rows(Named(), lambda s: [s.stream("watermarks", Click).map(older)])
-    assert found == [("a", 2.0)]
+    (clicks,) = rows(Named(), lambda s: [s.stream("watermarks", Click).map(older)])
+    assert clicks == [("a", 2.0)]
 
 
 def test_dead_letters_can_be_read_in_windows() -> None:
@@ -557,7 +559,7 @@ def test_a_record_without_a_time_fails_alone() -> None:
 def test_a_record_at_an_infinite_time_fails_alone_and_ends_no_window(
     window: AnyWindow, time: float, tmp_path: Path
 ) -> None:
-    made = []
+    numbers = []
     for first in (0, 100):
         topology, state = Topology("clicks"), SqliteState(tmp_path / "clicks.db")
         times = [first + 1, time, first + 2]
@@ -565,7 +567,7 @@ def test_a_record_at_an_infinite_time_fails_alone_and_ends_no_window(
         clicks = topology.spout("clicks", Paced(*times), retry=retry)
         counts = clicks.window(window, count(), state=state)
         counts.shuffle().bolt("kept", Kept)
-        made += [number for _, number in run(topology).results["kept"][0]]
-    assert made == [2, 2]
+        numbers += [number for _, number in run(topology).results["kept"][0]]
+    assert numbers == [2, 2]
     letters = (tmp_path / "dead.jsonl").read_text().splitlines()
     assert ["inf is no event time" in letter for letter in letters] == [True, True]

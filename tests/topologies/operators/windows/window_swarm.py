@@ -77,10 +77,10 @@ def window_topology(seed: int, window: Any, tasks: int = 2, state: Any = None) -
         "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
     )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
-    found = clicks.group_by("user").window(
+    ended = clicks.group_by("user").window(
         window, count(), state=state or MemoryState(), parallelism=2
     )
-    found.shuffle().bolt("note", Note)
+    ended.shuffle().bolt("note", Note)
     return topology
 
 
@@ -98,13 +98,13 @@ def join_topology(seed: int, within: Any, how: Any, state: Any = None) -> Topolo
         changes = right.map(lambda click: (*click, click.at), fields=("user", "at", "last"))
         table = changes.group_by("user").table(field="at", wait=False)
         names = ("user", "at", "changed", "last")
-        found: Any = left.join(table, as_of="at", how="left", fields=names, **place)
+        joined: Any = left.join(table, as_of="at", how="left", fields=names, **place)
     elif how in ("semi", "anti"):
         halves = left.join(right, "user", **times)
-        found = halves.map(lambda click: (*click, how), fields=("user", "at", "how"))
+        joined = halves.map(lambda click: (*click, how), fields=("user", "at", "how"))
     else:
-        found = left.join(right, "user", fields=("user", "at", "other_at"), **times)
-    found.shuffle().bolt("note", Note)
+        joined = left.join(right, "user", fields=("user", "at", "other_at"), **times)
+    joined.shuffle().bolt("note", Note)
     return topology
 
 
@@ -118,8 +118,8 @@ def table_topology(seed: int, *, broadcast: bool, state: Any = None) -> Topology
     table = right.group_by("user").table(
         field="at", broadcast=broadcast, state=state or MemoryState(), parallelism=2
     )
-    found = left.join(table, how="left", fields=("user", "at", "last", "name"))
-    found.shuffle().bolt("note", Note)
+    joined = left.join(table, how="left", fields=("user", "at", "last", "name"))
+    joined.shuffle().bolt("note", Note)
     late = topology.spout("late", After(seed, 40.0)).join(
         table, fields=("user", "at", "last", "name")
     )
@@ -162,9 +162,9 @@ def run_with_faults(seed: int, topology: Topology) -> SimRun:
 
 def written_values(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
     """Return the first two values of the rows → how often each third value was written."""
-    found: defaultdict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
+    counts: defaultdict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     for entry in run.history():
         if entry.what is What.WROTE:
             place, times = entry.detail
-            found[tuple(place)][times] += 1
-    return found
+            counts[tuple(place)][times] += 1
+    return counts
