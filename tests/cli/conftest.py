@@ -63,9 +63,9 @@ def printed_by(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> Prin
 
     def run(*arguments: object, status: int = 0) -> CaptureResult[str]:
         capsys.readouterr()
-        found = sunshower(*arguments)
+        code = sunshower(*arguments)
         printed = capsys.readouterr()
-        assert found == status, printed.err
+        assert code == status, printed.err
         return printed
 
     return run
@@ -130,11 +130,11 @@ def here(
 
     def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
         capsys.readouterr()
-        found = sunshower(*arguments, "--address", address)
-        said = capsys.readouterr()
-        assert found == status, said.err
-        assert "Traceback" not in said.err
-        return subprocess.CompletedProcess(arguments, found, said.out, said.err)
+        code = sunshower(*arguments, "--address", address)
+        printed = capsys.readouterr()
+        assert code == status, printed.err
+        assert "Traceback" not in printed.err
+        return subprocess.CompletedProcess(arguments, code, printed.out, printed.err)
 
     return run
 

@@ -49,8 +49,8 @@ def test_a_value_is_a_line_of_json_and_a_missing_key_is_an_error(
     until(lambda: json.loads(here(*status).stdout)["components"]["sales"]["acked"] >= 3)
     assert here("query", "states", "count", "a b", 3).stdout == "2\n"
     assert here("query", "states", "count", "5", 4).stdout == "1\n"  # a text and a number
-    found = json.loads(command("query", "states", "keep", "3").stdout)
-    assert found == {"day": "2026-01-03", "shops": ["a b"]}
+    value = json.loads(command("query", "states", "keep", "3").stdout)
+    assert value == {"day": "2026-01-03", "shops": ["a b"]}
     lines = here("query", "states", "count").stdout.splitlines()
     assert sorted(map(json.loads, lines), key=str) == [
         {"key": ["5", 4], "value": 1},

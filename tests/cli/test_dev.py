@@ -38,8 +38,8 @@ def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
     """The output of `status --json`."""
     capsys.readouterr()
     assert sunshower("dev", "status", "--json") == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    fields: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return fields
 
 
 def refused(sunshower: Sunshower, capsys: Capture, *arguments: object, status: int) -> str:

@@ -162,7 +162,7 @@ def test_batches_are_a_line_for_each_group(approved: SnapshotAssertion) -> None:
 
     def shown(master: dict[str, float], spout: dict[str, float]) -> str:
         figures_of = {"$mastercoord-words": master, "words": spout}
-        tasks = tuple(TaskStats(1, id, NONE, figures=one) for id, one in figures_of.items())
+        tasks = tuple(TaskStats(1, id, NONE, figures=values) for id, values in figures_of.items())
         return next(display.figures(Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)})))
 
     unknown = {"rows emitted": 4_000.0, "lag": math.nan}

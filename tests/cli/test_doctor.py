@@ -80,9 +80,11 @@ def test_without_the_repository_the_installed_package_says_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(installed, "ROOT", tmp_path)
-    found = doctor.packages()
-    assert {("ray", None), ("kazoo", "zookeeper")} <= {(one.name, one.extra) for one in found}
-    assert not any(package.pinned for package in found)
+    packages = doctor.packages()
+    assert {("ray", None), ("kazoo", "zookeeper")} <= {
+        (package.name, package.extra) for package in packages
+    }
+    assert not any(package.pinned for package in packages)
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12"])
@@ -97,31 +99,31 @@ def test_a_requirement_of_another_python_is_not_checked(
         about["Requires-Dist"] = text
     about["Requires-Dist"] = 'w; python_version < "3.12"'
     monkeypatch.setattr(doctor.metadata, "metadata", lambda _: about)
-    this = markers.default_environment() | {"python_version": version}
-    monkeypatch.setattr(markers, "default_environment", lambda: {**this})
+    environment = markers.default_environment() | {"python_version": version}
+    monkeypatch.setattr(markers, "default_environment", lambda: {**environment})
     checked = {(package.name, package.extra) for package in doctor.packages()}
     other = ("w", None) if version == "3.11" else ("y", "a")
     assert checked == {("x", "a"), ("z", None), other}
 
 
 def test_the_core_and_every_extra_for_users_are_checked() -> None:
-    found = doctor.packages()
-    core = {package.name for package in found if package.extra is None}
+    packages = doctor.packages()
+    core = {package.name for package in packages if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "msgspec", "pyarrow", "typer", "rich", "packaging"}
-    assert {package.extra for package in found} == {
+    assert {package.extra for package in packages} == {
         *(("spark",) if installed.runs_on(installed.PYTHON, "spark") else ()),
         *(None, "kafka", "zookeeper", "redis", "postgres", "experiments", "metrics"),
         *("protobuf", "http", "sketches"),
         *("profile", "traces", "ui", "servers"),
     }
-    assert all(package.pinned for package in found)
+    assert all(package.pinned for package in packages)
 
 
 # ---- severities ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("extra", "version", "severity", "found"),
+    ("extra", "version", "severity", "text"),
     [
         (None, None, Severity.BROKEN, "missing"),
         ("spark", None, Severity.OPTIONAL, "missing"),
@@ -132,10 +134,10 @@ def test_the_core_and_every_extra_for_users_are_checked() -> None:
     ],
 )
 def test_a_package_that_is_missing_or_of_another_version_is_fatal_only_in_the_core(
-    extra: str | None, version: str | None, severity: Severity, found: str
+    extra: str | None, version: str | None, severity: Severity, text: str
 ) -> None:
     check = package_check(Package("pyspark", extra, ">=3.5,<=3.5.7", version, "3.5.7"))
-    assert (check.level, check.found) == (severity, found)
+    assert (check.level, check.found) == (severity, text)
     assert check.remedy == ("" if severity is Severity.FINE else install_command(extra))
 
 
@@ -188,8 +190,8 @@ def test_an_extra_that_this_python_lacks_is_installed_with_another_python(
     monkeypatch.chdir(tmp_path)
     assert install_command("spark").count(f"make -C {ROOT}") == 2
     monkeypatch.setattr(sys, "prefix", "/elsewhere")
-    made, _, install = install_command("spark").partition(" && ")
-    assert made == "python3.12 -m venv .venv-3.12"
+    create, _, install = install_command("spark").partition(" && ")
+    assert create == "python3.12 -m venv .venv-3.12"
     assert install.startswith(".venv-3.12/bin/python -m pip install ")
     assert install.endswith("[spark]'")
 
@@ -261,9 +263,9 @@ def test_a_missing_java_is_installed_by_the_command_of_its_extra(
 
 def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = java_check()
-    assert (found.level, found.found) == (Severity.DOUBTFUL, "JAVA_HOME is wrong")
-    assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in found.remedy
+    check = java_check()
+    assert (check.level, check.found) == (Severity.DOUBTFUL, "JAVA_HOME is wrong")
+    assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in check.remedy
 
 
 def test_facts_of_this_machine_can_be_read() -> None:
@@ -295,9 +297,9 @@ def test_the_page_shows_each_package(printed_by: PrintedBy) -> None:
 
 
 def test_json_has_every_finding(printed_by: PrintedBy) -> None:
-    found = json.loads(printed_by("doctor", "--json").out)
-    assert found["healthy"] is True
-    assert {"part", "name", "level", "found", "remedy"} == found["checks"][0].keys()
+    report = json.loads(printed_by("doctor", "--json").out)
+    assert report["healthy"] is True
+    assert {"part", "name", "level", "found", "remedy"} == report["checks"][0].keys()
 
 
 def test_a_core_that_cannot_work_is_a_failure(

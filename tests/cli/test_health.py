@@ -85,8 +85,8 @@ def wait(
     reached: bool = True,
     traceback: str = "",
 ) -> TaskStats:
-    found = Wait(kind, for_s, tries, error(index, text, traceback), reached)
-    health = Health(Standing.WAITING, tries, (found.error,), found)
+    reported = Wait(kind, for_s, tries, error(index, text, traceback), reached)
+    health = Health(Standing.WAITING, tries, (reported.error,), reported)
     return TaskStats(10 + index, "store", Counts(), health=health)
 
 
@@ -405,8 +405,8 @@ def test_a_run_that_drains_waits_ten_seconds_for_a_blocked_spout_and_reports_it_
 
 def aside(retry: Retry) -> str:
     declared = graph(retry)
-    found = snapshot(TaskStats(1, "numbers", Counts(emitted=9, acked=9, dead=2)))
-    return printed(summary(declared, RunResult(found, 1.0, drained=False)), width=300)
+    counted = snapshot(TaskStats(1, "numbers", Counts(emitted=9, acked=9, dead=2)))
+    return printed(summary(declared, RunResult(counted, 1.0, drained=False)), width=300)
 
 
 def test_the_summary_says_how_many_dead_letters_there_are_and_in_which_file(tmp_path: Path) -> None:
@@ -418,15 +418,15 @@ def test_the_summary_names_the_stream_of_dead_letters() -> None:
     topology = Topology("outages")
     numbers = topology.spout("numbers", Counter(3), retry=Retry(dead_letters=True))
     numbers.stream("dead_letters").shuffle().bolt("letters", print, fields=())
-    found = snapshot(TaskStats(1, "numbers", Counts(dead=1)))
-    assert list(dead_letter_lines(topology.graph(), found)) == [
+    counted = snapshot(TaskStats(1, "numbers", Counts(dead=1)))
+    assert list(dead_letter_lines(topology.graph(), counted)) == [
         '1 dead letter of numbers, on its stream "dead_letters"'
     ]
 
 
 def test_the_summary_counts_expired_inputs() -> None:
-    found = snapshot(TaskStats(10, "store", Counts(expired=1_200)))
-    assert list(expired_lines(graph(), found)) == [
+    counted = snapshot(TaskStats(10, "store", Counts(expired=1_200)))
+    assert list(expired_lines(graph(), counted)) == [
         "store: 1,200 expired inputs dropped, whose trees had failed already"
     ]
     assert list(expired_lines(graph(), snapshot(well()))) == []
@@ -460,9 +460,9 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
 def test_workers_without_a_node_are_a_problem_that_is_printed_whenever_it_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one, other = (Snapshot("t", unplaced=(f"worker {number} waits",)) for number in (1, 2))
-    assert list(current_problems(one)) == ["worker 1 waits"]
+    first, second = (Snapshot("t", unplaced=(f"worker {number} waits",)) for number in (1, 2))
+    assert list(current_problems(first)) == ["worker 1 waits"]
     look = node_news(Terminal())
-    for snapshot in (Snapshot("t"), one, one, other, Snapshot("t")):
+    for snapshot in (Snapshot("t"), first, first, second, Snapshot("t")):
         look(snapshot)
     assert capsys.readouterr().out == "worker 1 waits\nworker 2 waits\n"

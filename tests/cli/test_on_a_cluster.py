@@ -52,8 +52,8 @@ def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     command: Command, here: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
     def status() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(here("status", "numbers", "--json").stdout)
-        return found
+        fields: dict[str, Any] = json.loads(here("status", "numbers", "--json").stdout)
+        return fields
 
     path = file(write, tmp_path)
     output = command("submit", path, "--inactive", "--set", "message_timeout_s=20").stdout
@@ -66,11 +66,11 @@ def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     assert "inactive" not in here("list").stdout
     run = ray_cluster.find("numbers")
     until(lambda: run.snapshot().component("drop").executed > 0)
-    found = status()
-    assert found["state"] == "active"
-    assert found["components"]["drop"]["executed"]
-    assert found["components"]["count"]["parallelism"] == 2
-    assert [len(worker["tasks"]) for worker in found["workers"]] == [4, 4]
+    fields = status()
+    assert fields["state"] == "active"
+    assert fields["components"]["drop"]["executed"]
+    assert fields["components"]["count"]["parallelism"] == 2
+    assert [len(worker["tasks"]) for worker in fields["workers"]] == [4, 4]
 
     output = here("rebalance", "numbers", "--workers", 3).stdout
     assert "numbers has 3 workers (before: 2)" in output
@@ -184,5 +184,5 @@ def test_the_address_of_a_ray_that_is_gone(
     assert "--address HOST:PORT" in error_text
 
 
-def no_start(*given: object) -> None:
+def no_start(*arguments: object) -> None:
     raise AssertionError("Ray itself would try for ten seconds")

@@ -124,27 +124,27 @@ def test_submit_status_and_list_show_waiting_tasks(
     address = ray.get_runtime_context().gcs_address
     refused = "last error: ConnectionRefusedError: no database answers at localhost:1"
 
-    def said(*words: object, status: int = 0) -> CaptureResult[str]:
+    def run(*words: object, status: int = 0) -> CaptureResult[str]:
         capsys.readouterr()
         assert sunshower(*words, "--address", address) == status
         return capsys.readouterr()
 
-    submitted = said("submit", write(NEVER_THERE), "--set", "message_timeout_s=600", status=3)
+    submitted = run("submit", write(NEVER_THERE), "--set", "message_timeout_s=600", status=3)
     assert "storing is active on 1 worker" in submitted.out
     text = submitted.err
     assert "2 tasks of store wait for a dependency that store has never reached: " in text
     assert refused in text
     assert text.endswith("storing does not work yet, and keeps trying.\n")
 
-    assert refused in said("status", "storing").out
-    text = said("list").out
+    assert refused in run("status", "storing").out
+    text = run("list").out
     assert "waiting" in text
     assert "storing: 2 tasks of store wait for a dependency" in text
-    waits = json.loads(said("status", "storing", "--json").out)["waiting"]
+    waits = json.loads(run("status", "storing", "--json").out)["waiting"]
     assert {(wait["component"], wait["task"]) for wait in waits} == {("store", 0), ("store", 1)}
     assert {(wait["kind"], wait["reached"]) for wait in waits} == {("unavailable", False)}
     begun_s = time.monotonic()
-    said("kill", "storing", "--wait", 1)
+    run("kill", "storing", "--wait", 1)
     # 1 s, and the time to close the workers; not the message timeout, or the end of the outage.
     assert time.monotonic() - begun_s < 60
 
@@ -205,7 +205,7 @@ class TimedScreen(Screen):
 
 @pytest.mark.parametrize(
     "place",
-    ["process", *(pytest.param(one, marks=pytest.mark.long) for one in ("prepare", "records"))],
+    ["process", *(pytest.param(case, marks=pytest.mark.long) for case in ("prepare", "records"))],
 )
 def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     place: str, write: Write, tmp_path: Path, capsys: Capture

@@ -26,5 +26,5 @@ from sunshower.cli.experiment import value_of
     ],
 )
 def test_a_value_has_the_type_of_its_default(default: Any, text: str, value: Any) -> None:
-    found = value_of("name", text, default, "--set")
-    assert (found, type(found)) == (value, type(value))
+    parsed = value_of("name", text, default, "--set")
+    assert (parsed, type(parsed)) == (value, type(value))

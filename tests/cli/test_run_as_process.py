@@ -118,12 +118,12 @@ with RayCluster() as cluster:
 
 def descendants(pid: int) -> dict[int, str]:
     """Process → its command, of all below a process."""
-    found: dict[int, str] = {}
+    commands: dict[int, str] = {}
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, file.read_text().split()):
             command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip()
-            found |= {child: command, **descendants(child)}
-    return found
+            commands |= {child: command, **descendants(child)}
+    return commands
 
 
 @pytest.mark.parametrize("started_by", ["run", pytest.param("a script", marks=pytest.mark.long)])

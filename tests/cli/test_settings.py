@@ -80,15 +80,15 @@ def test_set_wins_over_the_environment_over_the_file_over_the_program(
     monkeypatch.setenv("SUNSHOWER_ACKERS", "22")
     monkeypatch.setenv("SUNSHOWER_BLOCK_MAX_S", "0.25")
     monkeypatch.setenv("COLUMNS", "400")
-    found = rows(printed_by("describe", "--settings", "--set", "block_max_s=0.125", file).out)
-    assert found["block_max_s"] == ["0.125", "--set"]
-    assert found["ackers"] == ["22", "SUNSHOWER_ACKERS"]
+    settings = rows(printed_by("describe", "--settings", "--set", "block_max_s=0.125", file).out)
+    assert settings["block_max_s"] == ["0.125", "--set"]
+    assert settings["ackers"] == ["22", "SUNSHOWER_ACKERS"]
     place = f"{file.with_name('sunshower.toml')},"
-    assert found["workers"] == ["1", place, "line", "2"]
-    assert found["check_mutation"] == ["True", place, "line", "5"]
-    assert found["message_timeout_max_s"] == ["None", place, "line", "1"]
-    assert found["spout_pending"] == ["70", "the", "program"]
-    assert found["deaths_max"] == ["6", "the", "default"]
+    assert settings["workers"] == ["1", place, "line", "2"]
+    assert settings["check_mutation"] == ["True", place, "line", "5"]
+    assert settings["message_timeout_max_s"] == ["None", place, "line", "1"]
+    assert settings["spout_pending"] == ["70", "the", "program"]
+    assert settings["deaths_max"] == ["6", "the", "default"]
 
 
 def test_the_file_of_the_current_folder_counts_if_the_program_has_none(

@@ -136,13 +136,13 @@ def test_a_mistake_is_named(mistake: str, write: Write, printed_by: PrintedBy) -
 def test_describe_names_what_cannot_be_sent(write: Write, printed_by: PrintedBy) -> None:
     code = """
     import threading
-    def made() -> object:
+    def adder() -> object:
         own = threading.Lock()
         def add(sale: Sale) -> Sale:
             with own:
                 return sale
         return add
-    sales.shuffle().stage("prices").map(made()).peek(print)
+    sales.shuffle().stage("prices").map(adder()).peek(print)
     """
     error = printed_by("describe", write(SALES + code), status=1).err
     assert "component 'prices' cannot be sent to its worker" in error

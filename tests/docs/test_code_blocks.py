@@ -30,15 +30,15 @@ class Block(NamedTuple):
 def blocks() -> Iterator[Block]:
     for path in PAGES:
         page, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-        for found in FENCE.finditer(text):
-            if found[2] == "python":
-                code = textwrap.dedent(found[3])
-                yield Block(page, text.count("\n", 0, found.start()) + 1, code)
-        without = FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
-        for found in INDENTED.finditer(without):
-            code = textwrap.dedent(found[0])
+        for fence in FENCE.finditer(text):
+            if fence[2] == "python":
+                code = textwrap.dedent(fence[3])
+                yield Block(page, text.count("\n", 0, fence.start()) + 1, code)
+        without = FENCE.sub(lambda fenced: "\n" * fenced[0].count("\n"), text)
+        for indented in INDENTED.finditer(without):
+            code = textwrap.dedent(indented[0])
             if PYTHON.search(code):
-                yield Block(page, without.count("\n", 0, found.start()) + 1, code)
+                yield Block(page, without.count("\n", 0, indented.start()) + 1, code)
 
 
 @pytest.mark.parametrize("block", [*blocks()], ids=lambda block: f"{block.page}:{block.line}")
@@ -50,10 +50,10 @@ def test_indented_code_that_was_reflowed_is_found() -> None:
     page = (
         "Text:\n\n    class Pages(Spout):\n        emits = Page def partitions(self): return []\n"
     )
-    (found,) = INDENTED.finditer(page)
-    assert PYTHON.search(textwrap.dedent(found[0]))
+    (indented,) = INDENTED.finditer(page)
+    assert PYTHON.search(textwrap.dedent(indented[0]))
     with pytest.raises(SyntaxError):
-        ast.parse(textwrap.dedent(found[0]))
+        ast.parse(textwrap.dedent(indented[0]))
 
 
 def test_the_pictures_are_those_that_the_program_draws() -> None:

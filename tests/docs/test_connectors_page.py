@@ -43,9 +43,9 @@ def program(name: str, **replaced: str) -> dict[str, Any]:
 
 
 def topology_of(module: dict[str, Any]) -> Topology:
-    found = module["topology"]
-    assert isinstance(found, Topology)
-    return found
+    topology = module["topology"]
+    assert isinstance(topology, Topology)
+    return topology
 
 
 def test_rows_are_written_to_postgresql(
@@ -55,8 +55,8 @@ def test_rows_are_written_to_postgresql(
     (create,) = [text for text in BLOCKS.values() if text.startswith("CREATE TABLE")]
     execute(postgres, "DROP TABLE IF EXISTS totals")  # of another test on this server
     execute(postgres, create)
-    made = program("totals.py", **{"postgresql://localhost/shop": postgres})
-    run(topology_of(made))
+    module = program("totals.py", **{"postgresql://localhost/shop": postgres})
+    run(topology_of(module))
     rows = execute(postgres, "SELECT word, count FROM totals ORDER BY word")
     assert rows == [("and", 2), ("rain", 1), ("sun", 2), ("wind", 1)]
     execute(postgres, "DROP TABLE totals")
@@ -67,8 +67,8 @@ def test_records_are_sent_to_an_http_server(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with http_server() as server:
-        made = program("notify.py", **{"http://localhost:8080/orders": server.url, "…": "secret"})
-        run(topology_of(made))
+        module = program("notify.py", **{"http://localhost:8080/orders": server.url, "…": "secret"})
+        run(topology_of(module))
     assert sorted(body["item"] for body in server.bodies) == ["coffee", "tea"]
     assert {request.headers["idempotency-key"] for request in server.requests} == {"1", "2"}
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret"}
@@ -80,12 +80,12 @@ def test_records_are_taken_from_http_clients(
     monkeypatch.chdir(tmp_path)
     ports = Ports()
     port = ports.claim()
-    made = program("intake.py", **{"8080": str(port)})
+    module = program("intake.py", **{"8080": str(port)})
     assert CURL
     command = shlex.split(CURL[1].replace("8080", str(port)))
     responses: list[bytes] = []
     client = threading.Thread(target=lambda: responses.append(subprocess.check_output(command)))
-    with running(topology_of(made)) as stepped:
+    with running(topology_of(module)) as stepped:
         stepped.until(lambda: answers(port))
         client.start()
         stepped.until(lambda: responses)
@@ -106,12 +106,12 @@ def test_objects_are_read_from_s3_and_written(
     orders = [{"shop": "ab"[number % 2], "cents": number * 1_000} for number in range(20)]
     with s3_server() as server:
         server.put("orders/1.jsonl", "\n".join(map(json.dumps, orders)).encode())
-        there = {f"s3://bucket/{name}": server.url(name) for name in ("orders", "large")}
-        made = program("daily.py", **there)
-        run(topology_of(made))
+        replacements = {f"s3://bucket/{name}": server.url(name) for name in ("orders", "large")}
+        module = program("daily.py", **replacements)
+        run(topology_of(module))
         large = ObjectFolder(server.url("large"), "test")
-        found = [large.read(name) for name in large.names()]
-    rows = [json.loads(line) for data in found if data for line in data.splitlines()]
+        objects = [large.read(name) for name in large.names()]
+    rows = [json.loads(line) for data in objects if data for line in data.splitlines()]
     assert [row["cents"] for row in rows] == [number * 1_000 for number in range(10, 20)]
 
 
@@ -139,11 +139,11 @@ def test_protobuf_messages_are_read_from_kafka(
     monkeypatch.setitem(sys.modules, "sale_pb2", sale_pb2)
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"\xff", sale_pb2.Sale(id=7, item="tea").SerializeToString()])
-    there = {"127.0.0.1:9092": kafka.bootstrap, '["sales"]': f'["{topic}"]'}
+    replacements = {"127.0.0.1:9092": kafka.bootstrap, '["sales"]': f'["{topic}"]'}
     lines, letters = Path("sales.jsonl"), Path("unreadable.jsonl")
     lines.touch()
     letters.touch()
-    with running(topology_of(program("sales.py", **there))) as stepped:
+    with running(topology_of(program("sales.py", **replacements))) as stepped:
         stepped.until(lambda: lines.read_text() and letters.read_text())
     assert json.loads(lines.read_text()) == {"id": 7, "item": "tea", "at": None}
     assert "parsing" in json.loads(letters.read_text())["reason"]

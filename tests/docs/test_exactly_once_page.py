@@ -28,8 +28,8 @@ def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
 ) -> None:
     for _ in range(2):
         run_inline(runpy.run_path("count_words.py")["topology"].graph())
-        with sqlite3.connect("counts.db") as found:
-            rows = found.execute("SELECT key, value ->> 1 FROM count ORDER BY key").fetchall()
+        with sqlite3.connect("counts.db") as database:
+            rows = database.execute("SELECT key, value ->> 1 FROM count ORDER BY key").fetchall()
         assert dict(rows) == {'"again"': 1, '"and"': 3, '"rain"': 2, '"sun"': 2, '"wind"': 1}
 
 

@@ -70,5 +70,5 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_every_ready_experiment_is_on_the_page() -> None:
-    there = {path.name for path in (ROOT / "examples/experiments").glob("*.py")}
-    assert there == set(re.findall(r"^\| `(\w+\.py)` \|", PAGE, re.MULTILINE))
+    files = {path.name for path in (ROOT / "examples/experiments").glob("*.py")}
+    assert files == set(re.findall(r"^\| `(\w+\.py)` \|", PAGE, re.MULTILINE))

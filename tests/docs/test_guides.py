@@ -82,11 +82,11 @@ def test_both_programs_for_bytewax_count_the_same_words(
 ) -> None:
     testing = pytest.importorskip("bytewax.testing")
     for name in ("bytewax_words.py", "words.py"):
-        found = runpy.run_path(name)
-        if "flow" in found:
-            testing.run_main(found["flow"])
+        module = runpy.run_path(name)
+        if "flow" in module:
+            testing.run_main(module["flow"])
         else:
-            run_inline(found["topology"].graph())
+            run_inline(module["topology"].graph())
         lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
         last = Counter[str]()
         for word, total in lines:
@@ -97,8 +97,8 @@ def test_both_programs_for_bytewax_count_the_same_words(
 def test_the_program_for_quix_has_the_sales_of_each_shop_and_minute() -> None:
     run_inline(load("shop_minutes.py").graph())
     expected = Counter(("ab"[n % 2], n * 7 // 60 * 60 + 60) for n in range(1, 100))
-    found = {(row["shop"], row["window"]): row["sales"] for row in rows("shop_minutes*.jsonl")}
-    assert found == expected
+    sales = {(row["shop"], row["window"]): row["sales"] for row in rows("shop_minutes*.jsonl")}
+    assert sales == expected
 
 
 def test_the_program_for_kafka_streams_has_the_sales_of_each_city_and_minute() -> None:
@@ -107,8 +107,8 @@ def test_the_program_for_kafka_streams_has_the_sales_of_each_city_and_minute() -
     expected = Counter[tuple[str, int]]()
     for n in range(100):
         expected[cities[n % 3], n * 7 // 60 * 60 + 60] += n
-    found = {(row["city"], row["window"]): row["cents"] for row in rows("city_minutes*.jsonl")}
-    assert found == expected
+    sales = {(row["city"], row["window"]): row["cents"] for row in rows("city_minutes*.jsonl")}
+    assert sales == expected
 
 
 def test_the_program_for_spark_has_the_sales_of_each_shop_and_minute_once(
@@ -165,7 +165,9 @@ def test_the_program_for_quix_with_files_has_the_totals_of_countries(
     minutes_of_countries: dict[tuple[str, str], tuple[int, int]],
 ) -> None:
     seen: dict[str, list[Any]] = {"topic": [], "rows": []}
-    testing.run(load("orders_by_country.py"), {name: found.append for name, found in seen.items()})
+    testing.run(
+        load("orders_by_country.py"), {name: outputs.append for name, outputs in seen.items()}
+    )
     totals = {(row.country, f"{row.window:%H:%M}"): row[2:] for row in seen["topic"]}
     assert totals == minutes_of_countries
     assert sorted(seen["rows"]) == sorted(seen["topic"])

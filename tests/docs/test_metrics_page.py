@@ -44,9 +44,9 @@ ENUMS: dict[str, set[str]] = {
 
 
 def expressions() -> list[str]:
-    found = [rule["expr"] for rule in RULES]
-    found += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    return [text.replace("$__rate_interval", "5m") for text in found]
+    texts = [rule["expr"] for rule in RULES]
+    texts += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    return [text.replace("$__rate_interval", "5m") for text in texts]
 
 
 def selectors(expression: Any) -> list[Any]:
@@ -56,18 +56,18 @@ def selectors(expression: Any) -> list[Any]:
     children = (
         getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")
     )
-    found = [*children, *getattr(expression, "args", ())]
-    return [selector for child in found if child is not None for selector in selectors(child)]
+    parts = [*children, *getattr(expression, "args", ())]
+    return [selector for child in parts if child is not None for selector in selectors(child)]
 
 
 @pytest.mark.parametrize("text", expressions())
 def test_an_expression_is_valid_and_its_metrics_and_labels_exist(text: str) -> None:
-    found = selectors(promql_parser.parse(text))
-    assert {one.name for one in found} == set(re.findall(r"sunshower_\w+", text))
-    for one in found:
-        assert one.name in LABELS
-        for matcher in one.matchers.matchers:
-            assert matcher.name in LABELS[one.name]
+    used = selectors(promql_parser.parse(text))
+    assert {selector.name for selector in used} == set(re.findall(r"sunshower_\w+", text))
+    for metric in used:
+        assert metric.name in LABELS
+        for matcher in metric.matchers.matchers:
+            assert matcher.name in LABELS[metric.name]
             assert matcher.name == "topology" or matcher.value in ENUMS[matcher.name]
 
 

@@ -27,14 +27,14 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    found, section = [], ""
+    origins, section = [], ""
     for line in text(PAGE).splitlines():
         if line.startswith("#"):
             section = line.lstrip("# ")
         elif line.startswith("| ") and not line.startswith("| mechanism"):
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            found.append(Row(section, *cells))
-    return found
+            origins.append(Row(section, *cells))
+    return origins
 
 
 def test_rows_have_a_file_and_a_test_or_say_why_not() -> None:

@@ -29,14 +29,14 @@ TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf
 
 def commands() -> list[tuple[str, str]]:
     """Each command line in the blocks of the pages, with the name of its page."""
-    found = []
+    listed = []
     for page in PAGES:
         parts = re.split(r"^(```.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
         inside = zip(parts[1::4], parts[2::4], strict=True)
         shown = [text for fence, text in inside if fence in {"```", "```sh"}]
         lines = [line for text in shown for line in text.splitlines()]
-        found += [(page.name, line) for line in lines if re.match(r"(sunshower|make) ", line)]
-    return found
+        listed += [(page.name, line) for line in lines if re.match(r"(sunshower|make) ", line)]
+    return listed
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_the_first_program_counts_the_words_of_the_library(
     monkeypatch.chdir(tmp_path)
     Path("words.py").write_text(program(README), encoding="utf-8")
     assert len([line for line in program(README).splitlines() if line]) <= 10
-    found = runpy.run_path("words.py")
-    done = run_inline(found["topology"].graph())
-    texts = [path.read_text() for path in Path(found["folder"]).glob("json/*.py")]
+    module = runpy.run_path("words.py")
+    done = run_inline(module["topology"].graph())
+    texts = [path.read_text() for path in Path(module["folder"]).glob("json/*.py")]
     expected = Counter(word for text in texts for word in text.split())
     assert {word: n for task in done.results["count"] for word, n in task.items()} == expected
     assert Path("word_count.jsonl").stat().st_size

@@ -119,10 +119,10 @@ def test_the_revenue_of_each_shop_is_in_the_table(kafka: Kafka, prefix: str) -> 
         expected[shop] += cents
 
     def revenue() -> Counter[str]:
-        found = Counter[str]()
+        by_shop = Counter[str]()
         for row in parquet.read_table("revenue").to_pylist() if Path("revenue").is_dir() else ():
-            found[row["shop"]] += row["sum(cents)"]
-        return found
+            by_shop[row["shop"]] += row["sum(cents)"]
+        return by_shop
 
     with running("revenue.py", prefix, kafka):
         wait_for(lambda: expected - revenue())

@@ -80,12 +80,12 @@ class Reader(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.page.ids.update({found["id"]} if "id" in found else ())
-        if tag == "a" and "href" in found:
-            self.page.links.append(found["href"])
-        if tag in LOADED and LOADED[tag] in found:
-            self.page.loaded.append(found[LOADED[tag]])
+        attributes = {name: value or "" for name, value in attrs}
+        self.page.ids.update({attributes["id"]} if "id" in attributes else ())
+        if tag == "a" and "href" in attributes:
+            self.page.links.append(attributes["href"])
+        if tag in LOADED and LOADED[tag] in attributes:
+            self.page.loaded.append(attributes[LOADED[tag]])
 
 
 @pytest.fixture(scope="module")
@@ -182,10 +182,10 @@ def test_a_browser_follows_an_old_address_and_finds_pages_first(
     page = browser.new_page()
     page.goto(f"{(site / 'docs/STREAMS.html').as_uri()}#times-in-the-future")
     page.wait_for_url("**/docs/EVENT_TIME.html#times-in-the-future")
-    found = dict[str, str]()
+    first_pages = dict[str, str]()
     for words in SEARCHES:
         page.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
         link = page.locator("#search-results li a").first.get_attribute("href")
-        found[words] = Path(str(link).partition("#")[0].partition("?")[0]).stem
-    assert found == SEARCHES
+        first_pages[words] = Path(str(link).partition("#")[0].partition("?")[0]).stem
+    assert first_pages == SEARCHES
     page.close()

@@ -98,8 +98,8 @@ def test_windows_follow_a_window_and_a_join() -> None:
     minutes = Counter(int(click.at // 60 + 1) * 60 for click in program["CLICKS"])
     hours = Counter[int]()
     for order in program["ORDERS"]:
-        own = [click for click in program["CLICKS"] if click.user == order.user]
-        near = sum(abs(click.at - order.ordered) <= 10 for click in own)
+        user_clicks = [click for click in program["CLICKS"] if click.user == order.user]
+        near = sum(abs(click.at - order.ordered) <= 10 for click in user_clicks)
         hours[int(order.ordered // 3600 + 1) * 3600] += near
     best = [json.loads(line) for line in Path("best.jsonl").read_text().splitlines()]
     assert {row["window"] for row in best} == {3600, 7200}
@@ -107,8 +107,8 @@ def test_windows_follow_a_window_and_a_join() -> None:
         counts = sorted(n for end, n in minutes.items() if 0 <= row["window"] - end < 3600)
         assert [clicks for _, clicks in row["top"]] == counts[:-4:-1]
         assert all(minutes[end] == clicks for end, clicks in row["top"])
-    found = [json.loads(line) for line in Path("hours.jsonl").read_text().splitlines()]
-    assert {row["window"]: row["count"] for row in found} == +hours
+    written = [json.loads(line) for line in Path("hours.jsonl").read_text().splitlines()]
+    assert {row["window"]: row["count"] for row in written} == +hours
 
 
 @pytest.mark.usefixtures("programs")
@@ -148,8 +148,10 @@ def test_three_failures_within_a_minute_and_one_without_a_success() -> None:
             if len(failed) == 3:
                 alarms.append((user, failed[0], failed[2]))
                 failed = []
-            near = [one for one in logins if one.user == user and 0 < one.at - login.at < 20]
-            if not any(one.ok for one in near):
+            near = [
+                other for other in logins if other.user == user and 0 < other.at - login.at < 20
+            ]
+            if not any(other.ok for other in near):
                 locked.add((user, login.at))
     rows = [json.loads(line) for line in Path("alarms.jsonl").read_text().splitlines()]
     assert sorted((row["user"], row["since"], row["at"]) for row in rows) == alarms
@@ -194,24 +196,24 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     wait = Wait(WaitKind.DOUBT, 1.0, 2, TaskError("orders", 0, 0, "gone"), True)
     task = TaskStats(1, "orders", Counts(), health=Health(Standing.WAITING, 2, (), wait))
     snapshot = Snapshot("orders", {0: WorkerStats(0, 1, (task,))})
-    found = status_fields(Overview(make_plan(topology.graph()), snapshot, None, 0.0, {}), 1.0)
+    status = status_fields(Overview(make_plan(topology.graph()), snapshot, None, 0.0, {}), 1.0)
     rows = METRICS.partition("## As JSON\n")[2].partition("\n\n- ")[0]
     fields = dict(re.findall(r"^\| (.+?) \| (.*) \|$", rows, re.MULTILINE))
     named = set(re.findall(r"`([\w.[\]]+)`", " ".join([*fields, fields["`components`"]])))
-    component, worker = found["components"]["orders"], found["workers"][0]
-    assert {name for name in named if "." not in name} <= {*found, *component}
+    component, worker = status["components"]["orders"], status["workers"][0]
+    assert {name for name in named if "." not in name} <= {*status, *component}
     assert {name.split(".")[1] for name in named if "." in name} <= set(worker)
     counters = {"executed", "transferred", "acked", "failed", "replayed", "pending", "expired"}
-    assert {*found, *component} - {*named, *counters} == set()
+    assert {*status, *component} - {*named, *counters} == set()
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
-    assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt", "filling"}
+    assert set(status["waiting"][0]) == set(named) - {"unavailable", "doubt", "filling"}
 
 
 @pytest.mark.usefixtures("programs")
 def test_the_last_result_of_each_minute_has_all_its_clicks() -> None:
     program = runpy.run_path("early_minutes.py")
     run_inline(program["topology"].graph())
-    clicks = Counter((one.user, one.at // 60 * 60 + 60) for one in program["CLICKS"])
+    clicks = Counter((click.user, click.at // 60 * 60 + 60) for click in program["CLICKS"])
     rows = [json.loads(line) for line in Path("minutes.jsonl").read_text().splitlines()]
     last = {
         (row["user"], row["window"]): row for row in sorted(rows, key=lambda row: row["number"])

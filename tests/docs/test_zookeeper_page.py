@@ -56,8 +56,8 @@ def offsets(zookeeper: ZooKeeper) -> list[Any]:
     """(topology.id, offset) of each partition, as Storm's PartitionManager would read them."""
     with closing(ZooKeeperTree(zookeeper.connect)) as tree:
         nodes = [tree.get(f"/kafka-storm/visits/partition_{number}") for number in range(4)]
-    found = [json.loads(node.value) for node in nodes if node]
-    return [(one["topology"]["id"], one["offset"]) for one in found]
+    entries = [json.loads(node.value) for node in nodes if node]
+    return [(entry["topology"]["id"], entry["offset"]) for entry in entries]
 
 
 def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
@@ -88,7 +88,7 @@ def test_a_storm_topology_is_migrated_with_the_commands_of_the_page(
     assert offsets(zookeeper) == [("visits-1-1400000000", 200)] * 4
     run_until_committed(run[1:], zookeeper)
     read = [json.loads(line) for line in Path("visits.jsonl").read_text().splitlines()]
-    assert {(one["partition"], one["offset"]) for one in read} == {
+    assert {(visit["partition"], visit["offset"]) for visit in read} == {
         (partition, offset) for partition in range(4) for offset in range(200, 250)
     }
     ids = {id for id, _ in offsets(zookeeper)}

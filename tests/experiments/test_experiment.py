@@ -85,9 +85,9 @@ def test_the_plan_gets_a_generator_with_the_seed() -> None:
 
 
 def test_a_sweep_is_every_combination() -> None:
-    found = [*combinations(EXPERIMENT.sweep)]
-    assert len(found) == 6
-    assert found[0] == {"ackers": 1, "every_s": 1.0}
+    variants = [*combinations(EXPERIMENT.sweep)]
+    assert len(variants) == 6
+    assert variants[0] == {"ackers": 1, "every_s": 1.0}
     assert [*combinations({})] == [{}]
 
 

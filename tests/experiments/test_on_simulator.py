@@ -145,9 +145,9 @@ def test_an_acker_that_completes_on_start_is_caught(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Ledger, "start", complete)
     outcome, _ = run(EXPERIMENT, 1)
-    found = {finding.checker: finding for finding in outcome.findings}
-    assert found["no-premature-ack"].verdict is Verdict.BROKEN
-    assert "message" in found["no-premature-ack"].evidence[0]
+    findings = {finding.checker: finding for finding in outcome.findings}
+    assert findings["no-premature-ack"].verdict is Verdict.BROKEN
+    assert "message" in findings["no-premature-ack"].evidence[0]
     assert outcome.verdict is Verdict.BROKEN
 
 
@@ -195,5 +195,5 @@ def test_a_failing_plan_is_shrunk_to_the_necessary_fault(monkeypatch: pytest.Mon
             return carry_out(prepared, cluster)[0].verdict is Verdict.BROKEN
 
     seed = next(seed for seed in range(20) if breaks(seed))
-    found = shrink(prepare(experiment, seed).steps, partial(breaks, seed))
-    assert [str(step.fault) for step in found.steps] == ["kill any relay"]
+    shrunk = shrink(prepare(experiment, seed).steps, partial(breaks, seed))
+    assert [str(step.fault) for step in shrunk.steps] == ["kill any relay"]

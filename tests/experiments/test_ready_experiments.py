@@ -46,8 +46,8 @@ REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
 
 
 def experiment_of(name: str) -> Experiment:
-    found, _ = load_experiment(str(FILES[name]))
-    return found
+    experiment, _ = load_experiment(str(FILES[name]))
+    return experiment
 
 
 @cache
@@ -57,13 +57,13 @@ def simulate(name: str, seed: int) -> Runs:
     An experiment without a sweep has one run.
     """
     experiment = experiment_of(name)
-    found: Runs = []
+    runs: Runs = []
     swept = list(combinations(experiment.sweep))
     for combination in swept[:: max(1, len(swept) - 1)] if seeds.collected_max == 1 else swept:
         parameters = {**SHORT[name], **combination}
         with SimCluster(seed) as cluster:
-            found.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))
-    return found
+            runs.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))
+    return runs
 
 
 def test_every_ready_experiment_is_tested() -> None:

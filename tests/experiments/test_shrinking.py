@@ -23,22 +23,22 @@ def needs(*verbs: str) -> object:
 
     def breaks(steps: Steps, messages: int | None) -> bool:
         del messages
-        found = {str(step.fault).split()[0] for step in steps if "sink" not in str(step)}
-        return found >= {*verbs}
+        faults = {str(step.fault).split()[0] for step in steps if "sink" not in str(step)}
+        return faults >= {*verbs}
 
     return breaks
 
 
 def test_one_step_is_found_among_many() -> None:
-    found = shrink(hidden(KILL), needs("kill"))  # type: ignore[arg-type]
-    assert found.steps == (KILL,)
-    assert found.tries < 30
+    shrunk = shrink(hidden(KILL), needs("kill"))  # type: ignore[arg-type]
+    assert shrunk.steps == (KILL,)
+    assert shrunk.tries < 30
 
 
 def test_two_steps_that_only_fail_together_are_kept() -> None:
-    found = shrink(hidden(KILL, PAUSE), needs("kill", "pause"))  # type: ignore[arg-type]
-    assert [str(step.fault).split()[0] for step in found.steps] == ["kill", "pause"]
-    assert [step.stream for step in found.steps] == [90, 91]  # each keeps its random stream
+    shrunk = shrink(hidden(KILL, PAUSE), needs("kill", "pause"))  # type: ignore[arg-type]
+    assert [str(step.fault).split()[0] for step in shrunk.steps] == ["kill", "pause"]
+    assert [step.stream for step in shrunk.steps] == [90, 91]  # each keeps its random stream
 
 
 def test_the_duration_of_a_fault_is_shortened() -> None:
@@ -54,8 +54,8 @@ def test_the_number_of_messages_is_reduced_last() -> None:
     def breaks(steps: Steps, messages: int | None) -> bool:
         return KILL in steps and (messages is None or messages >= 20)
 
-    found = shrink(hidden(KILL), breaks, messages=200)
-    assert (found.steps, found.messages) == ((KILL,), 25)
+    shrunk = shrink(hidden(KILL), breaks, messages=200)
+    assert (shrunk.steps, shrunk.messages) == ((KILL,), 25)
     assert shrink(hidden(KILL), breaks).messages is None
 
 
@@ -71,9 +71,9 @@ def test_tries_are_bounded_and_the_result_still_fails() -> None:
         calls.append(len(steps))
         return {KILL, PAUSE} <= {*steps}
 
-    found = shrink(hidden(KILL, PAUSE), breaks, tries_max=5)
-    assert found.tries == len(calls) == 5
-    assert {KILL, PAUSE} <= {*found.steps}
+    shrunk = shrink(hidden(KILL, PAUSE), breaks, tries_max=5)
+    assert shrunk.tries == len(calls) == 5
+    assert {KILL, PAUSE} <= {*shrunk.steps}
 
 
 @seeds(20)
@@ -85,5 +85,5 @@ def test_no_step_of_the_result_can_be_left_out(seed: int) -> None:
         del messages
         return needed <= {*steps}
 
-    found = shrink(NOISE, breaks, tries_max=1000)
-    assert {*found.steps} == needed
+    shrunk = shrink(NOISE, breaks, tries_max=1000)
+    assert {*shrunk.steps} == needed

@@ -58,7 +58,9 @@ def test_the_first_fault_begins_while_the_source_emits(many: list[Prepared]) -> 
 
 def test_a_short_source_is_slowed_down_more() -> None:
     pace = Pace({"numbers": 20})
-    short, long = (prepare(swarm(make, 7, pace=one), 7).steps for one in (pace, None))
+    short, long = (
+        prepare(swarm(make, 7, pace=chosen_pace), 7).steps for chosen_pace in (pace, None)
+    )
     slow, fast = short[0].fault, long[0].fault
     assert isinstance(slow, ProcessFault)
     assert isinstance(fast, ProcessFault)
@@ -91,11 +93,11 @@ def test_places_and_limits_are_drawn(many: list[Prepared]) -> None:
 
 
 def test_settings_of_the_topology_are_kept() -> None:
-    def own() -> Topology:
+    def declare() -> Topology:
         return relayed(200, ackers=0, spout_pending=77)
 
     for seed in range(20):
-        prepared = prepare(swarm(own, seed), seed)
+        prepared = prepare(swarm(declare, seed), seed)
         config = prepared.plan.graph.config
         assert (config.ackers, config.spout_pending) == (0, 77)
         assert "expire" not in kinds_of(prepared)

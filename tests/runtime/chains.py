@@ -39,13 +39,13 @@ class Chains:
     """A healthy chain `numbers` → `keep`, and whatever else the test declares."""
 
     def __init__(self, **settings: Any) -> None:
-        self.kept: Counter[int] = Counter()  # by the healthy chain
+        self.healthy: Counter[int] = Counter()  # by the healthy chain
         self.got: Counter[int] = Counter()  # by the other one
         self.topology = Topology("t", **{"ackers": 2, "message_timeout_s": 1e4, **settings})
         self.topology.spout("numbers", Numbers()).shuffle().bolt("keep", self.keep)
 
     def keep(self, number: Number) -> None:
-        self.kept[number.n] += 1
+        self.healthy[number.n] += 1
 
     def get(self, number: Number) -> None:
         self.got[number.n] += 1
@@ -62,7 +62,7 @@ class Chains:
         return self.net.health(component)
 
     def healthy_chain_is_done(self) -> None:
-        assert self.kept == Counter(range(TOTAL)), "the healthy chain is not complete"
+        assert self.healthy == Counter(range(TOTAL)), "the healthy chain is not complete"
 
 
 class Flaky:

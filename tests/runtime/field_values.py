@@ -68,7 +68,7 @@ plain = (
 )
 simple = plain | st.binary(max_size=9) | dated | st.decimals(allow_nan=True)
 enums = st.sampled_from([*Color, *Level, *Unit, *Access, Access.READ | Access.WRITE, Access(0)])
-keys = simple.filter(lambda one: "sNaN" not in repr(one))  # which Python cannot hash
+keys = simple.filter(lambda key: "sNaN" not in repr(key))  # which Python cannot hash
 
 
 def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -108,11 +108,11 @@ def exactly(value: Any) -> Any:
     if isinstance(value, Enum):
         return kind, value.name
     if isinstance(value, dict):
-        return kind, [(exactly(name), exactly(one)) for name, one in value.items()]
+        return kind, [(exactly(name), exactly(item)) for name, item in value.items()]
     if isinstance(value, set | frozenset):
-        return kind, sorted(repr(exactly(one)) for one in value)
+        return kind, sorted(repr(exactly(item)) for item in value)
     if isinstance(value, tuple | list):
-        return kind, [exactly(one) for one in value]
+        return kind, [exactly(item) for item in value]
     if isinstance(value, Line):
         return kind, exactly(value.ends), value.access
     if isinstance(value, datetime | time):

@@ -96,10 +96,10 @@ class Table(FailsOnce, BatchBolt[Number, Number]):
 
 def chain(spout: Any, bolt: Any, **settings: Any) -> Topology:
     """The topology spout ──▶ bolt ──▶ sink, without a sink if the bolt emits nothing."""
-    own = {"ackers": 1, "workers": 1, "spout_pending": 32_768}
-    topology = Topology("t", **{**own, **settings})
+    defaults = {"ackers": 1, "workers": 1, "spout_pending": 32_768}
+    topology = Topology("t", **{**defaults, **settings})
     numbers = topology.spout("numbers", spout, retry=Retry(initial_s=0.1))
-    made = numbers.shuffle().bolt("bolt", bolt)
+    outputs = numbers.shuffle().bolt("bolt", bolt)
     if topology.component("bolt").streams:
-        made.shuffle().bolt("sink", sink)
+        outputs.shuffle().bolt("sink", sink)
     return topology

@@ -86,15 +86,15 @@ class Reader(LogSpout[Item]):
         self.asked.append(len(numbers))
         if len(self.asked) % 2:
             return Polled(np.zeros(0, np.int64), ())
-        found, gone = list[int](), list[Unreadable]()
+        present, gone = list[int](), list[Unreadable]()
         for number in numbers.tolist()[:limit]:
             place = self.message_id(number)
             if place in self.log.removed:
                 gone.append(Unreadable(number, {"place": place}, "it is gone", halts=False))
             else:
-                found.append(number)
-        records = [self.log.partitions[n >> SHIFT][n & (END - 1)] for n in found]
-        return Polled(np.array(found, np.int64), records, gone)
+                present.append(number)
+        records = [self.log.partitions[n >> SHIFT][n & (END - 1)] for n in present]
+        return Polled(np.array(present, np.int64), records, gone)
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         for number in numbers.tolist():

@@ -66,10 +66,10 @@ class Network:
     @property
     def workers(self) -> dict[int, Worker]:
         """The running workers that have begun their life."""
-        there = self._env.network.there.items()
+        processes = self._env.network.there.items()
         return {
             number: process.core
-            for number, process in there
+            for number, process in processes
             if number != MASTER and isinstance(process, SimWorker) and process.core is not None
         }
 

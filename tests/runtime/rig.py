@@ -72,7 +72,7 @@ class Rig:
         Without `trees` record i belongs to the tree of slot i; edges are drawn.
         """
         slots = list(trees) or [[slot] for slot in range(len(records))]
-        roots = np.array([ROOT + slot for own in slots for slot in own], np.uint64)
+        roots = np.array([ROOT + slot for tree in slots for slot in tree], np.uint64)
         edges = self._inputs.integers(1, 1 << 64, len(roots), dtype=np.uint64)
         offsets = np.cumsum([0, *map(len, slots)]) if any(len(s) != 1 for s in slots) else None
         index = self.plan.stream(component, stream).index
@@ -84,12 +84,12 @@ class Rig:
 
     def sent(self, component: str) -> list[Batch]:
         """Remove and return the batches in the inboxes of the tasks of a component."""
-        found = []
+        batches = []
         for task in self.plan.tasks_of(component):
             entries = self.wired.inboxes[task.id].entries
-            found += [entry[0] for entry in entries]
+            batches += [entry[0] for entry in entries]
             entries.clear()
-        return found
+        return batches
 
     def reports(self) -> ReportedTrees:
         """Remove and return the reports since the last call, by root."""
@@ -114,11 +114,11 @@ class ReportedTrees:
 
 def edges_by_root(batches: list[Batch]) -> dict[int, int]:
     """Root → XOR of all its edges in `batches`."""
-    found: dict[int, int] = defaultdict(int)
+    xors: dict[int, int] = defaultdict(int)
     for batch in batches:
         for root, edge in zip(batch.roots.tolist(), batch.edges.tolist(), strict=True):
-            found[root] ^= edge
-    return found
+            xors[root] ^= edge
+    return xors
 
 
 def records_of(batches: list[Batch]) -> list[Any]:
@@ -133,5 +133,5 @@ def xor_of(*values: int) -> int:
 def balance(xors_by_root: dict[int, int], inputs: Batch, *outputs: list[Batch]) -> None:
     """The report on each tree is the XOR of its input edges and of its output edges."""
     assert dict(xors_by_root) == dict(
-        edges_by_root([inputs, *(one for some in outputs for one in some)])
+        edges_by_root([inputs, *(batch for group in outputs for batch in group)])
     )

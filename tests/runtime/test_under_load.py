@@ -173,19 +173,21 @@ def test_cycle_that_emits_more_than_it_receives_fails_its_own_trees_and_blocks_n
 ) -> None:
     watch = Watch()
     net = explosion(watch, layout, seed, ackers=1)
-    most = 0
+    peak = 0
 
     def is_enough() -> bool:
-        nonlocal most
+        nonlocal peak
         wired = [core._wired for core in net.workers.values()]
-        most = max([most, *(channel.load for one in wired for channel in one.channels.values())])
+        peak = max(
+            [peak, *(channel.load for wiring in wired for channel in wiring.channels.values())]
+        )
         return watch.done == 40 and len(watch.failures) > 20
 
     net.until(is_enough)
     assert {failure.cause for failure in watch.failures} == {Cause.OVERLOAD}
     assert "the cycle through it already holds 200 records" in watch.failures[0].reason
     assert watch.failures[0].component == "a"
-    assert CYCLE_MAX <= most < 2 * CYCLE_MAX, "one batch beyond the limit, and not more"
+    assert CYCLE_MAX <= peak < 2 * CYCLE_MAX, "one batch beyond the limit, and not more"
 
 
 @every_layout

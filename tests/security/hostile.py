@@ -15,21 +15,21 @@ MARKERS = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC9, 0xCF, 0xD9, 0xDC, 0xDD, 0xDF, 0xE
 
 def mutated_bytes(data: bytes, dice: random.Random) -> bytes:
     """Return the data with some bytes changed, removed, repeated or added."""
-    found = bytearray(data)
+    mutated = bytearray(data)
     for _ in range(dice.choice((1, 1, 2, 4, 16))):
-        at = dice.randrange(len(found) + 1)
+        at = dice.randrange(len(mutated) + 1)
         match dice.randrange(6):
             case 0:
-                del found[at:]
+                del mutated[at:]
             case 1:
-                del found[at : at + dice.randrange(1, 9)]
+                del mutated[at : at + dice.randrange(1, 9)]
             case 2:
-                found[at:at] = dice.randbytes(dice.randrange(1, 9))
+                mutated[at:at] = dice.randbytes(dice.randrange(1, 9))
             case 3:
-                found[at:at] = found[at : at + dice.randrange(1, 64)]
-            case _ if at < len(found):
-                found[at] = dice.choice((dice.randrange(256), dice.choice(MARKERS)))
-    return bytes(found)
+                mutated[at:at] = mutated[at : at + dice.randrange(1, 64)]
+            case _ if at < len(mutated):
+                mutated[at] = dice.choice((dice.randrange(256), dice.choice(MARKERS)))
+    return bytes(mutated)
 
 
 def mutated_value(value: Any, dice: random.Random) -> Any:
@@ -69,10 +69,12 @@ def mutated_value(value: Any, dice: random.Random) -> Any:
 
 def _flipped(data: bytes, dice: random.Random) -> bytes:
     """Return the data with some bytes changed, but of the same length."""
-    found = bytearray(data)
+    mutated = bytearray(data)
     for _ in range(dice.choice((1, 1, 2, 8))):
-        found[dice.randrange(len(found))] = dice.choice((dice.randrange(256), dice.choice(MARKERS)))
-    return bytes(found)
+        mutated[dice.randrange(len(mutated))] = dice.choice(
+            (dice.randrange(256), dice.choice(MARKERS))
+        )
+    return bytes(mutated)
 
 
 def mutated_messagepack(data: bytes, dice: random.Random) -> bytes:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 def arguments_of_others() -> bytes:
     """Return the arguments of all processes except this one."""
-    found = b""
+    arguments = b""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):  # the process has ended
-                found += (folder / "cmdline").read_bytes()
-    return found
+                arguments += (folder / "cmdline").read_bytes()
+    return arguments

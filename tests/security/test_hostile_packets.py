@@ -69,17 +69,17 @@ def network(seed: int) -> Network:
 @cache
 def recorded_packets() -> list[Delivery]:
     """Return the first packets of a run."""
-    found: list[Delivery] = []
+    deliveries: list[Delivery] = []
     deliver = SimWorker.deliver
 
     def recording(worker: SimWorker, packet: SimPacket) -> None:
-        found.append(Delivery(worker.address, packet.data))
+        deliveries.append(Delivery(worker.address, packet.data))
         deliver(worker, packet)
 
     with patch.object(SimWorker, "deliver", recording):
         net = network(1)
-        net.until(lambda: len(found) > 500 or len(net.workers) == 0)
-    return found
+        net.until(lambda: len(deliveries) > 500 or len(net.workers) == 0)
+    return deliveries
 
 
 def with_checksum(head: bytes, body: bytes) -> bytes:
@@ -95,8 +95,8 @@ def has_begun(net: Network) -> bool:
 
 def send_mutated_packets(total: int, seed: int) -> Counter[str]:
     """Send `total` mutated packets to running workers. Return how many were read or dropped."""
-    dice, found = random.Random(seed), Counter[str]()
-    while found.total() < total:
+    dice, counts = random.Random(seed), Counter[str]()
+    while counts.total() < total:
         net = network(dice.randrange(1000))
         net.until(partial(has_begun, net))
         for number in range(EACH):
@@ -105,12 +105,12 @@ def send_mutated_packets(total: int, seed: int) -> Counter[str]:
             core = net.workers[delivery.peer]
             core.receive(with_checksum(delivery.data[:BODY], body))
             dropped = bool(core._reader.notices())
-            found["dropped" if dropped else "read"] += 1
+            counts["dropped" if dropped else "read"] += 1
             core.step()
             if number % 5 == 0:
                 list(core.outgoing())
                 core.stats()
-    return found
+    return counts
 
 
 def resident() -> int:
@@ -122,10 +122,10 @@ def resident() -> int:
 @pytest.mark.timeout(0)
 def test_mutated_packets_stop_no_worker(total: int) -> None:
     before = resident()
-    found = send_mutated_packets(total, seed=total)
+    counts = send_mutated_packets(total, seed=total)
     growth = resident() - before
-    sys.stdout.write(f"{found}, memory {growth >> 20} MiB more\n")
-    assert min(found["dropped"], found["read"]) > total // 20, found
+    sys.stdout.write(f"{counts}, memory {growth >> 20} MiB more\n")
+    assert min(counts["dropped"], counts["read"]) > total // 20, counts
     assert growth < GROWTH_MAX
 
 

@@ -140,13 +140,13 @@ def test_plans_are_removed_from_rays_store_however_a_run_ends(
 
 def topology(password: str, rate: int) -> Topology:
     assert password
-    made = Topology("t")
-    made.spout("numbers", Numbers())
-    return made
+    declared = Topology("t")
+    declared.spout("numbers", Numbers())
+    return declared
 
 
-@pytest.mark.parametrize("given", [WORD, Secret(WORD)])
-def test_plan_files_of_experiments_contain_no_secret(given: object) -> None:
+@pytest.mark.parametrize("password", [WORD, Secret(WORD)])
+def test_plan_files_of_experiments_contain_no_secret(password: object) -> None:
     experiment = Experiment(
         name="planted",
         topology=topology,
@@ -155,7 +155,7 @@ def test_plan_files_of_experiments_contain_no_secret(given: object) -> None:
         parameters={"password": WORD, "rate": 5},
         seconds_max=1.0,
     )
-    chosen = {"password": given, "rate": 7}
+    chosen = {"password": password, "rate": 7}
     variants = [Variant(chosen, 1), Variant(chosen, 2)]
     request = RunRequest("file.py", "sim", None, ("password",))
     prepared = prepare(experiment, 1, chosen)
@@ -202,7 +202,7 @@ def test_secrets_come_from_files_and_the_environment(
     from sunshower.kafka.partitions import broker_offsets
 
     seen: dict[str, object] = {}
-    monkeypatch.setattr(broker_offsets, "lags", lambda given, *_: seen.update(given) or [])
+    monkeypatch.setattr(broker_offsets, "lags", lambda settings, *_: seen.update(settings) or [])
     (tmp_path / "word").write_text(WORD + "\n")
     monkeypatch.setenv("KEY_WORD", WORD + "2")
     done = CliRunner().invoke(

@@ -39,8 +39,8 @@ def test_each_file_of_security_tests_is_named_on_the_page() -> None:
 
 def test_pickles_are_read_only_where_ray_is_trusted() -> None:
     reads = re.compile(r"\bc?l?o?u?d?pickle\.loads?\(")
-    found = {str(path) for path in Path("sunshower").rglob("*.py") if reads.search(text(path))}
-    assert {path.split("/")[1] for path in found} == {"actors", "simulation", "spark_integration"}
+    paths = {str(path) for path in Path("sunshower").rglob("*.py") if reads.search(text(path))}
+    assert {path.split("/")[1] for path in paths} == {"actors", "simulation", "spark_integration"}
 
 
 def test_addresses_reach_their_clients_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +52,8 @@ def test_addresses_reach_their_clients_unchanged(monkeypatch: pytest.MonkeyPatch
     assert client.connection_pool.connection_kwargs["password"] == "w0rd"
     dsn, seen = "host=h password=w0rd sslmode=verify-full sslrootcert=/ca.pem", []
 
-    def connect(given: str, **_: Any) -> None:
-        seen.append(given)
+    def connect(conninfo: str, **_: Any) -> None:
+        seen.append(conninfo)
         raise psycopg.ProgrammingError
 
     monkeypatch.setattr(psycopg, "connect", connect)

@@ -21,10 +21,10 @@ def start_and_inspect() -> tuple[bytes, list[str]]:
     """Start a session. Return the arguments of all other processes, and the JVM's secrets."""
     session = LocalSession(LocalSpark(cores=1, settings={KEY: WORD, SHOWN: "visible"}))
     try:
-        found = arguments_of_others()
+        arguments = arguments_of_others()
         context = session.spark.sparkContext
         hadoop = context._jsc.hadoopConfiguration()
-        return found, [context.getConf().get(KEY), hadoop.get("fs.s3a.secret.key")]
+        return arguments, [context.getConf().get(KEY), hadoop.get("fs.s3a.secret.key")]
     finally:
         session.stop()
 
@@ -32,7 +32,7 @@ def start_and_inspect() -> tuple[bytes, list[str]]:
 def test_the_jvm_starts_without_secrets_and_receives_them_afterwards() -> None:
     # In its own process, because the sessions of a process share its JVM.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        found, secrets = process.submit(start_and_inspect).result()
-    assert WORD.encode() not in found
-    assert f"{SHOWN}=visible".encode() in found, "other settings are arguments"
+        arguments, secrets = process.submit(start_and_inspect).result()
+    assert WORD.encode() not in arguments
+    assert f"{SHOWN}=visible".encode() in arguments, "other settings are arguments"
     assert secrets == [WORD, WORD]

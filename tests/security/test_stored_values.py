@@ -83,31 +83,31 @@ def deduplicated(tree: MemoryTree) -> object:
 
 
 def progress(tree: MemoryTree) -> object:
-    found = StoredProgress(tree, "/batches", ("a",), "words")
-    found.begin({found.current: 0, found.current + 1: 4}, {found.current: 2})
-    found.committed(found.current)
-    return found
+    stored = StoredProgress(tree, "/batches", ("a",), "words")
+    stored.begin({stored.current: 0, stored.current + 1: 4}, {stored.current: 2})
+    stored.committed(stored.current)
+    return stored
 
 
 def log(tree: MemoryTree) -> object:
-    found = PartitionLog(tree, "/log", "0")
-    last = found.latest()
-    found.keep(Attempt(max(last, 0) + 1, 0, 1), {"from": 1, "to": [2, "x"]})
-    return found[last] if last > 0 else None
+    partition_log = PartitionLog(tree, "/log", "0")
+    last = partition_log.latest()
+    partition_log.keep(Attempt(max(last, 0) + 1, 0, 1), {"from": 1, "to": [2, "x"]})
+    return partition_log[last] if last > 0 else None
 
 
 def storm_offsets(tree: MemoryTree) -> object:
     offsets = StoredOffsets(tree, StormLayout("/kafka", "words", "words-1-99", "words"))
-    found = offsets.read([Partition("t", 0)])
+    committed = offsets.read([Partition("t", 0)])
     offsets.write({Partition("t", 0): Committed(4217)})
-    return found
+    return committed
 
 
 def plain_offsets(tree: MemoryTree) -> object:
     offsets = StoredOffsets(tree, PlainLayout("g"))
-    found = offsets.read([Partition("t", 0)])
+    committed = offsets.read([Partition("t", 0)])
     offsets.write({Partition("t", 0): Committed(4217)})
-    return found
+    return committed
 
 
 def brokers(tree: MemoryTree) -> object:

@@ -44,17 +44,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def server(releases: None, certificates: Certificates) -> Iterator[ZooKeeper]:
-    with ZooKeeper(tls=certificates) as made:
-        yield made
+    with ZooKeeper(tls=certificates) as zookeeper:
+        yield zookeeper
 
 
 def run(access: ZooKeeperAccess, total: int) -> dict[str, int]:
     """Run a batch program that stores its progress and counts in ZooKeeper. Return the counts."""
-    given = {"digest": access.digest, "tls": access.tls}
+    credentials = {"digest": access.digest, "tls": access.tls}
     topology = Topology("guarded")
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
-    rows = batches(topology, "rows", spout, store=InZooKeeper(access.hosts, **given))
-    state = ZooKeeperState(access.hosts, **given)
+    rows = batches(topology, "rows", spout, store=InZooKeeper(access.hosts, **credentials))
+    state = ZooKeeperState(access.hosts, **credentials)
     rows.group_by("key").aggregate(count(), state=state)
     run_inline(topology.graph())
     return dict(state.items())
@@ -71,10 +71,10 @@ def connected(server: ZooKeeper) -> Iterator[KazooClient]:
 
 def nodes(client: KazooClient, path: str = "/") -> Iterator[str]:
     for child in client.get_children(path):
-        found = f"{path.rstrip('/')}/{child}"
-        if found != "/zookeeper":
-            yield found
-            yield from nodes(client, found)
+        node = f"{path.rstrip('/')}/{child}"
+        if node != "/zookeeper":
+            yield node
+            yield from nodes(client, node)
 
 
 @pytest.mark.servers

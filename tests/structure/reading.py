@@ -20,8 +20,8 @@ def _walk() -> Iterator[Path]:
     for folder, subfolders, names in os.walk(ROOT):
         ignored = everywhere | (at_root if Path(folder) == ROOT else set())
         subfolders[:] = sorted(set(subfolders) - ignored)
-        found = sorted(set(names) - {".git"})  # a file, in a linked work tree
-        yield from (Path(folder, name).relative_to(ROOT) for name in found)
+        files = sorted(set(names) - {".git"})  # a file, in a linked work tree
+        yield from (Path(folder, name).relative_to(ROOT) for name in files)
 
 
 FILES = tuple(_walk())  # relative to ROOT; .git and the folders that .gitignore names are left out
@@ -65,12 +65,12 @@ class _Imports(ast.NodeVisitor):
 
     def __init__(self, path: Path) -> None:
         self.package = path.with_suffix("").parts[:-1]
-        self.found: list[Import] = []
+        self.imports: list[Import] = []
         self._functions = 0
         self._typing = False
 
     def _add(self, module: str, node: ast.stmt | ast.expr) -> None:
-        self.found.append(Import(module, node.lineno, self._functions > 0, self._typing))
+        self.imports.append(Import(module, node.lineno, self._functions > 0, self._typing))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -113,12 +113,12 @@ def all_imports(path: Path) -> tuple[Import, ...]:
     """What a file imports: when it runs, early or late, and for types only."""
     visitor = _Imports(path)
     visitor.visit(syntax(path))
-    return tuple(visitor.found)
+    return tuple(visitor.imports)
 
 
 def imports(path: Path) -> tuple[Import, ...]:
     """What a file imports when it runs, early or late; imports for types only are left out."""
-    return tuple(found for found in all_imports(path) if not found.typing_only)
+    return tuple(imported for imported in all_imports(path) if not imported.typing_only)
 
 
 def module_name(path: Path) -> str:

@@ -215,11 +215,11 @@ def is_ours(module: str) -> bool:
     return module.split(".")[0] == "sunshower"
 
 
-def report(path: Path, found: Import, rule: str) -> str:
-    return f"{path}:{found.line} imports {found.module}: {rule}"
+def report(path: Path, imported: Import, rule: str) -> str:
+    return f"{path}:{imported.line} imports {imported.module}: {rule}"
 
 
-def some(packages: set[str]) -> str:
+def listed(packages: set[str]) -> str:
     return ", ".join(sorted(packages)) or "no package"
 
 
@@ -231,7 +231,7 @@ def none_is_wrong(wrong: list[str]) -> None:
 def test_every_file_has_a_package_with_a_rule() -> None:
     none_is_wrong(
         [
-            f"{path}: no rule for package {package!r}; there are {some({*MAY_IMPORT})}"
+            f"{path}: no rule for package {package!r}; there are {listed({*MAY_IMPORT})}"
             for path in PACKAGE_FILES
             if (package := package_of(module_name(path))) not in MAY_IMPORT
         ]
@@ -248,11 +248,11 @@ def allowed_in(package: str) -> set[str]:
 def test_files_import_only_downward() -> None:
     none_is_wrong(
         [
-            report(path, found, f"{package} may import {some(allowed_in(package))}")
+            report(path, imported, f"{package} may import {listed(allowed_in(package))}")
             for path in PACKAGE_FILES
             for package in [package_of(module_name(path))]
-            for found in imports(path)
-            if is_ours(found.module) and package_of(found.module) not in allowed_in(package)
+            for imported in imports(path)
+            if is_ours(imported.module) and package_of(imported.module) not in allowed_in(package)
         ]
     )
 
@@ -283,18 +283,18 @@ def test_the_layers_of_the_runtime_import_only_downward() -> None:
 def library_mistakes(path: Path) -> Iterator[str]:
     """Imports of external libraries that the file's package may not have."""
     package = package_of(module_name(path))
-    for found in imports(path):
-        top = found.module.split(".")[0]
+    for imported in imports(path):
+        top = imported.module.split(".")[0]
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
-        if found.module == "?":
+        if imported.module == "?":
             imports_users = module_name(path) in IMPORT_USER_MODULES
             if package not in {"cli", "installed", "connectors"} and not imports_users:
-                yield report(path, found, "name it, so that this test can read it")
+                yield report(path, imported, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
-            yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")
-        elif package in LIGHT and not found.late:
-            yield report(path, found, f"{package} must do so inside a function")
+            yield report(path, imported, f"only {listed(EXTERNAL.get(top, set()))} may")
+        elif package in LIGHT and not imported.late:
+            yield report(path, imported, f"{package} must do so inside a function")
 
 
 def test_files_import_only_allowed_libraries() -> None:
@@ -307,10 +307,10 @@ PURE_FILES = [path for path in PACKAGE_FILES if package_of(module_name(path)) in
 def test_pure_packages_have_no_clock_no_randomness_and_no_socket() -> None:
     none_is_wrong(
         [
-            report(path, found, "time, chance and the machine are handed in")
+            report(path, imported, "time, chance and the machine are handed in")
             for path in PURE_FILES
-            for found in imports(path)
-            if found.module.split(".")[0] in IMPURE - EXCEPTIONS.get(module_name(path), set())
+            for imported in imports(path)
+            if imported.module.split(".")[0] in IMPURE - EXCEPTIONS.get(module_name(path), set())
         ]
     )
 
@@ -401,7 +401,9 @@ def test_no_module_imports_itself_through_others() -> None:
     """Not even for types: files that import each other must be read together."""
     graph = {
         module_name(path): {
-            found.module for found in all_imports(path) if found.module != module_name(path)
+            imported.module
+            for imported in all_imports(path)
+            if imported.module != module_name(path)
         }
         for path in PACKAGE_FILES
     }

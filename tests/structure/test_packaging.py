@@ -70,7 +70,9 @@ def test_spark_4_is_tested_with_the_usual_versions_of_everything_else() -> None:
 
 def test_the_extras_of_spark_exclude_each_other() -> None:
     pyspark = [
-        {one.name: one for one in map(Requirement, EXTRAS[extra])}["pyspark"].specifier
+        {requirement.name: requirement for requirement in map(Requirement, EXTRAS[extra])}[
+            "pyspark"
+        ].specifier
         for extra in ("spark", "spark4")
     ]
     for lines in (PINS, PINS_OF_SPARK_4):
@@ -83,13 +85,16 @@ def test_the_extras_of_spark_exclude_each_other() -> None:
 def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> None:
     versions = by_name(LOWEST)
     users = [key for key in USERS if not key.startswith("spark")]
-    declared = [*PROJECT["project"]["dependencies"], *(one for key in users for one in EXTRAS[key])]
+    declared = [
+        *PROJECT["project"]["dependencies"],
+        *(line for key in users for line in EXTRAS[key]),
+    ]
     floors: dict[str, Version] = {}
     for requirement in map(Requirement, declared):
         if requirement.marker and not requirement.marker.evaluate({"python_version": "3.11"}):
             continue
         name = canonicalize_name(requirement.name)
-        (floor,) = (one.version for one in requirement.specifier if one.operator == ">=")
+        (floor,) = (bound.version for bound in requirement.specifier if bound.operator == ">=")
         floors[name] = max(Version(floor), floors.get(name, Version(floor)))
     for name, floor in floors.items():
         lowest = Version(versions[name])
@@ -99,7 +104,7 @@ def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> N
 
 
 def test_no_module_begins_with_a_package_that_only_tests_install() -> None:
-    users = [*PROJECT["project"]["dependencies"], *(one for key in USERS for one in EXTRAS[key])]
+    users = [*PROJECT["project"]["dependencies"], *(line for key in USERS for line in EXTRAS[key])]
     installed = {Requirement(line).name for line in users}
     of_tests = (
         {Requirement(line).name for line in EXTRAS["test"]} - installed - {"pytest", "sunshower"}
@@ -107,10 +112,11 @@ def test_no_module_begins_with_a_package_that_only_tests_install() -> None:
     modules = {name.replace("-", "_") for name in of_tests}
     assert "fastavro" in modules  # the extra `kafka` works without Avro
     begins = [
-        (path, one.module)
+        (path, imported.module)
         for path in PACKAGE_FILES
-        for one in imports(path)
-        if not (one.late or one.typing_only) and one.module.partition(".")[0] in modules
+        for imported in imports(path)
+        if not (imported.late or imported.typing_only)
+        and imported.module.partition(".")[0] in modules
     ]
     assert not begins
 
@@ -124,7 +130,11 @@ def test_only_spark_and_sketches_need_an_older_python() -> None:
             left_out = requirement.marker is not None and not requirement.marker.evaluate(newer)
             assert left_out or extra not in {"spark", "sketches"}, requirement
             assert not left_out or extra in {"spark", "sketches", "dev"}, requirement
-    named = {one.rpartition(" ")[2] for one in project["classifiers"] if " :: 3." in one}
+    named = {
+        classifier.rpartition(" ")[2]
+        for classifier in project["classifiers"]
+        if " :: 3." in classifier
+    }
     assert named == {"3.11", "3.12", "3.13"}  # those on which the tests have run
 
 
@@ -141,8 +151,8 @@ def test_the_tests_that_other_versions_run_exist() -> None:
 
 def test_a_change_is_checked_tested_and_tested_with_other_versions() -> None:
     lines = text(ROOT / ".ci/run").splitlines()
-    made = [line for line in lines if line.startswith("make ")]
-    assert made == ["make check", "make test AGAIN=1", "make test-ci"]
+    commands = [line for line in lines if line.startswith("make ")]
+    assert commands == ["make check", "make test AGAIN=1", "make test-ci"]
 
 
 def test_commands_to_install_name_existing_extras() -> None:

@@ -54,21 +54,21 @@ class Answer(NamedTuple):
 def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **headers: str) -> Answer:
     """Send a request. In the names of `headers`, `_` stands for `-`."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, body.encode(), given)
+    sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body.encode(), sent_headers)
     answer = connection.getresponse()
-    found = {name.lower(): value for name, value in answer.getheaders()}
+    answer_headers = {name.lower(): value for name, value in answer.getheaders()}
     text = answer.read().decode(errors="replace")
     connection.close()
-    return Answer(answer.status, found, text)
+    return Answer(answer.status, answer_headers, text)
 
 
 def violations(page: Page) -> list[str]:
     """Return axe-core's objections: contrast, names, landmarks, roles and states."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
-    return [f"{rule['id']}: {rule['nodes'][0]['html']}" for rule in found]
+    broken_rules = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {rule['nodes'][0]['html']}" for rule in broken_rules]
 
 
 @pytest.fixture

@@ -122,22 +122,22 @@ class Prepared:
 
     def _windows(self, now_s: float) -> dict[str, dict[str, Activity]]:
         """Return the activity of each component in each window of time."""
-        now, found = self._snapshot(now_s), dict[str, dict[str, Activity]]()
+        now, windows = self._snapshot(now_s), dict[str, dict[str, Activity]]()
         for name, for_s in WINDOWS_S.items():
             before = self._snapshot(now_s - for_s)
-            found[name] = {}
+            windows[name] = {}
             for id in self.plan.graph.components:
                 whole = now.activity(id, for_s)
                 counts = whole.counts.since(before.component(id))
-                found[name][id] = Activity(for_s, counts, whole.latencies)
-        return found
+                windows[name][id] = Activity(for_s, counts, whole.latencies)
+        return windows
 
     def _snapshot(self, now_s: float) -> Snapshot:
         plan = self.plan
         tasks: dict[int, list[TaskStats]] = {worker: [] for worker in plan.workers}
         for task in plan.tasks:
             tasks[task.worker].append(self._task(task, now_s))
-        workers = {id: WorkerStats(id, 1, tuple(found)) for id, found in tasks.items()}
+        workers = {id: WorkerStats(id, 1, tuple(stats)) for id, stats in tasks.items()}
         first = {t.component: t.id for t in reversed(plan.tasks)}
         return Snapshot(
             plan.graph.id,
@@ -167,9 +167,9 @@ class Prepared:
             wait = replace(wait, error=error)
         errors = (wait.error,) if wait else ()
         health = Health(Standing.RUNNING, len(errors), errors, wait)
-        own = self.quarantined.get(task.component)
-        if own is not None and own.index == task.index:
-            health = Health(Standing.QUARANTINED, 5, (own,))
+        quarantine_error = self.quarantined.get(task.component)
+        if quarantine_error is not None and quarantine_error.index == task.index:
+            health = Health(Standing.QUARANTINED, 5, (quarantine_error,))
         if component is None or not component.level.is_spout:
             inputs = component.inputs[:1] if component else ()
             out = int(done * load.out)
@@ -259,11 +259,11 @@ class PreparedSource(TopologySource):
         return self.prepared[name].overview(self.now_s)
 
     def _recorded(self, name: str, root: str | None) -> Traces:
-        found = self.prepared[name].traces
+        traces = self.prepared[name].traces
         if root is None:
-            return found
-        trees = [tree for tree in found.trees if int(tree.root, 16) == root_number(root)]
-        return Traces(tuple(trees), found.silent)
+            return traces
+        trees = [tree for tree in traces.trees if int(tree.root, 16) == root_number(root)]
+        return Traces(tuple(trees), traces.silent)
 
     def _run(self, name: str) -> Any:
         return PreparedRun(self.prepared[name].plan)
@@ -431,8 +431,8 @@ class HostileSource:
 
 
 def _hostile_trees() -> Traces:
-    found = shop_trees(HOSTILE)
-    failed = replace(found.failed[0], message_id=HOSTILE, cause=HOSTILE, reason=HOSTILE)
+    traces = shop_trees(HOSTILE)
+    failed = replace(traces.failed[0], message_id=HOSTILE, cause=HOSTILE, reason=HOSTILE)
     return Traces((failed,), (0,))
 
 

@@ -65,8 +65,8 @@ class _ReadySource(PreparedSource):
 
     def _overview(self, name: str) -> Overview:
         self.now_s += 1.0
-        found: Overview = pickle.loads(next(self._ready))
-        return found
+        overview: Overview = pickle.loads(next(self._ready))
+        return overview
 
 
 def take(browser: Browser, url: str, letter: str) -> None:
@@ -128,16 +128,16 @@ def measured(browser: Browser) -> dict[str, float]:
     }
 
 
-def write_figures(found: Mapping[str, float]) -> None:
+def write_figures(figures: Mapping[str, float]) -> None:
     """Write what was measured into benchmarks/results/page.json and docs/PERFORMANCE.md, with the
     load of a machine that does other work, too."""
     load, processors = getloadavg()[0], cpu_count() or 1
     beside = f" (load {load:.0f} on {processors} processors)" if load > processors else ""
-    found = {
-        what if "processor" in what else f"{what}{beside}": value for what, value in found.items()
+    figures = {
+        what if "processor" in what else f"{what}{beside}": value for what, value in figures.items()
     }
     common = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
-    rows = [{"what": what, "value": round(value, 1), **common} for what, value in found.items()]
+    rows = [{"what": what, "value": round(value, 1), **common} for what, value in figures.items()]
     FIGURES.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     write_page(results_file.read())
 
@@ -176,20 +176,20 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--situations", type=Path, metavar="FOLDER")
     parser.add_argument("--measure", action="store_true", help="only measure and print")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
-        if given.situations is not None:
-            take_situations(browser, given.situations)
+        if options.situations is not None:
+            take_situations(browser, options.situations)
             return
-        found = measured(browser)
-        for what, value in found.items():
+        figures = measured(browser)
+        for what, value in figures.items():
             sys.stdout.write(f"{what}: {value:,.1f} ms\n")
-        if given.measure:
+        if options.measure:
             return
-        write_figures(found)
+        write_figures(figures)
         with TemporaryDirectory(prefix="shop-") as folder:
             source = PreparedSource(shop_with_letters(Path(folder), 40))
             with served_page(source, "", port=0) as url:

@@ -34,13 +34,13 @@ def replay(url: str, token: str = TOKEN, **letters: str) -> Answer:
 def ended(url: str) -> dict[str, Any]:
     """Wait until the replay has ended. Return its progress."""
     while True:
-        found: dict[str, Any] = ask(url, "/api/replay?name=web-shop").json
-        if not found["running"]:
-            return found
+        progress: dict[str, Any] = ask(url, "/api/replay?name=web-shop").json
+        if not progress["running"]:
+            return progress
 
 
-def messages(found: dict[str, Any]) -> list[int]:
-    records = [one["record"] for one in found["letters"]]
+def messages(listed: dict[str, Any]) -> list[int]:
+    records = [letter["record"] for letter in listed["letters"]]
     return [int(record.partition(",")[0].removeprefix("id: ")) for record in records]
 
 
@@ -48,14 +48,14 @@ def messages(found: dict[str, Any]) -> list[int]:
 
 
 def test_the_list_has_the_letters_of_all_files_the_newest_first(url: str, tmp_path: Path) -> None:
-    found = ask(url, SHOP).json
-    assert messages(found) == list(range(12))
-    assert (found["all"], found["matching"], found["new"]) == (12, 12, 12)
-    assert found["places"] == [str(tmp_path / f"dead.{n}.jsonl") for n in (0, 1)]
-    assert found["causes"] == {"exception": 8, "timeout": 4}
-    assert found["components"] == {"price": 8, "store": 4}
-    assert found["notes"] == []
-    assert found["letters"][0].items() >= {
+    listed = ask(url, SHOP).json
+    assert messages(listed) == list(range(12))
+    assert (listed["all"], listed["matching"], listed["new"]) == (12, 12, 12)
+    assert listed["places"] == [str(tmp_path / f"dead.{n}.jsonl") for n in (0, 1)]
+    assert listed["causes"] == {"exception": 8, "timeout": 4}
+    assert listed["components"] == {"price": 8, "store": 4}
+    assert listed["notes"] == []
+    assert listed["letters"][0].items() >= {
         "time": NEWEST_S, "component": "price", "task": 0, "cause": "exception",
         "error": "KeyError: 'A-1000'", "replayed": None, "spout": "orders",
     }.items()  # fmt: skip
@@ -63,16 +63,16 @@ def test_the_list_has_the_letters_of_all_files_the_newest_first(url: str, tmp_pa
 
 @pytest.mark.parametrize("time", ["soon", "nan", "inf", "1e999"])
 def test_an_invalid_time_is_refused(url: str, time: str) -> None:
-    found = ask(url, f"{SHOP}&since={time}")
-    assert (found.status, "not a Unix time" in found.json["error"]) == (404, True)
+    answer = ask(url, f"{SHOP}&since={time}")
+    assert (answer.status, "not a Unix time" in answer.json["error"]) == (404, True)
 
 
 def test_a_long_list_has_the_newest_letters_and_the_total(tmp_path: Path) -> None:
     source = PreparedSource(shop_with_letters(tmp_path, 260))
     with served_page(source, TOKEN, port=0) as url:
-        found = ask(url, SHOP).json
-    assert messages(found) == list(range(100))
-    assert (found["all"], found["matching"]) == (260, 260)
+        listed = ask(url, SHOP).json
+    assert messages(listed) == list(range(100))
+    assert (listed["all"], listed["matching"]) == (260, 260)
 
 
 def test_unreadable_files_and_lines_are_noted(
@@ -93,8 +93,8 @@ def test_unreadable_files_and_lines_are_noted(
 
 
 def test_a_topology_without_readers_of_dead_letters_has_none(url: str) -> None:
-    found = ask(url, "/api/letters?name=quiet").json
-    assert (found["all"], found["letters"], found["places"]) == (0, [], [])
+    listed = ask(url, "/api/letters?name=quiet").json
+    assert (listed["all"], listed["letters"], listed["places"]) == (0, [], [])
     assert not ask(url, "/api/topology?name=quiet").json["dead_letters"]
     assert ask(url, "/api/topology?name=web-shop").json["dead_letters"]
     assert ask(url, "/api/letters?name=none").status == 404
@@ -105,19 +105,19 @@ def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
 ) -> None:
     letter = hostile("\x1b[31m\u202e")._replace(record={"text": "x" * 10**6, "bell": "\x07"})
     letters = page_source.read_stores(write_letters(tmp_path, [letter]), {})
-    found = page_source.letter_facts(letters.letters[0])
-    texts = json.dumps(found, ensure_ascii=False)
+    facts = page_source.letter_facts(letters.letters[0])
+    texts = json.dumps(facts, ensure_ascii=False)
     assert not {"\x1b", "\u202e", "\x07"} & set(texts)
-    assert "\\\\u202e" in json.dumps(found["reason"])
+    assert "\\\\u202e" in json.dumps(facts["reason"])
     assert len(texts) < 50_000
 
 
 def test_a_hostile_letter_is_sent_as_json(tmp_path: Path) -> None:
     source = HostileSource(write_letters(tmp_path, [hostile(HOSTILE)]))
     with served_page(source, TOKEN, port=0) as url:
-        found = ask(url, "/api/letters?name=any")
-        assert found.headers["content-type"] == "application/json"
-        assert found.json["letters"][0]["error"] == HOSTILE
+        answer = ask(url, "/api/letters?name=any")
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json["letters"][0]["error"] == HOSTILE
 
 
 # ---- replays ------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_one_replay_runs_at_a_time(url: str, source: PreparedSource) -> None:
 
     source._ask = hold  # type: ignore[method-assign]
     assert replay(url, component="store").status == 200
-    found = replay(url, component="price")
-    assert (found.status, "are being replayed" in found.json["error"]) == (409, True)
+    answer = replay(url, component="price")
+    assert (answer.status, "are being replayed" in answer.json["error"]) == (409, True)
     may_end.set()
     assert ended(url)["acked"] == 4
     assert replay(url, component="price").status == 200
@@ -173,8 +173,8 @@ def test_an_error_that_ends_the_replay_is_reported(url: str, source: PreparedSou
 
     source._ask = unreachable  # type: ignore[method-assign]
     replay(url)
-    found = ended(url)
-    assert (found["not_settled"], found["errors"]) == (12, ["the master is unavailable"])
+    progress = ended(url)
+    assert (progress["not_settled"], progress["errors"]) == (12, ["the master is unavailable"])
     assert ask(url, SHOP).json["new"] == 12
 
 
@@ -190,8 +190,8 @@ def test_an_error_that_ends_the_replay_is_reported(url: str, source: PreparedSou
     ],
 )
 def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) -> None:
-    found = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=TOKEN)
-    assert (found.status, "a replay is such as" in found.json["error"]) == (400, True)
+    answer = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=TOKEN)
+    assert (answer.status, "a replay is such as" in answer.json["error"]) == (400, True)
     assert source.replayed == []
 
 
@@ -213,8 +213,8 @@ def test_letters_are_replayed_a_few_at_a_time_until_a_fatal_error(tmp_path: Path
     letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     asked: list[str] = []
 
-    def fail(one: Any) -> str:
-        asked.append(one.id)
+    def fail(letter: Any) -> str:
+        asked.append(letter.id)
         raise RequestFailed("no") if len(asked) < 3 else ClusterError("gone")
 
     outcomes: list[str | SunshowerError] = []
@@ -231,9 +231,9 @@ def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) 
     def keep(letter: DeadLetter) -> None: ...
 
     topology = Topology("shop")
-    own = Retry(dead_letters=True)
+    retry = Retry(dead_letters=True)
     topology.spout("a", Counter(1), retry=Retry(dead_letters=tmp_path / "a.jsonl"))
-    several = topology.spout("b", Counter(1), retry=own).stream("dead_letters").shuffle()
+    several = topology.spout("b", Counter(1), retry=retry).stream("dead_letters").shuffle()
     several.bolt("b-letters", JsonLines(tmp_path / "b.jsonl"), 2)
     settings = {
         "bootstrap.servers": "kafka:9092",
@@ -241,11 +241,11 @@ def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) 
         "sasl.password": "hidden!",
         "linger.ms": 5,
     }
-    kafka = topology.spout("c", Counter(1), retry=own).stream("dead_letters").shuffle()
+    kafka = topology.spout("c", Counter(1), retry=retry).stream("dead_letters").shuffle()
     kafka.bolt("c-letters", KafkaBolt.dead_letters(settings, "dead"))
-    topology.spout("d", Counter(1), retry=own).stream("dead_letters").shuffle().bolt("d-l", keep)
-    found = letter_stores(topology.graph())
-    assert found == {
+    topology.spout("d", Counter(1), retry=retry).stream("dead_letters").shuffle().bolt("d-l", keep)
+    stores = letter_stores(topology.graph())
+    assert stores == {
         "a-dead-letters": LetterStore((str(tmp_path / "a.jsonl"),)),
         "b-letters": LetterStore((str(tmp_path / "b.0.jsonl"), str(tmp_path / "b.1.jsonl"))),
         "c-letters": LetterStore(
@@ -254,4 +254,4 @@ def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) 
         ),
         "d-l": None,
     }
-    assert not any(isinstance(value, Secret) for value in found["c-letters"].settings.values())
+    assert not any(isinstance(value, Secret) for value in stores["c-letters"].settings.values())

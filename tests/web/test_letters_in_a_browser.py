@@ -35,8 +35,8 @@ def use_token(page: Page, token: str) -> None:
 def letter_of(folder: Path, message: str) -> str:
     """Return the id of the letter of a message."""
     letters = read_files([str(folder / "dead.*.jsonl")]).letters
-    (found,) = (stored.id for stored in letters if stored.letter.message_id == message)
-    return found
+    (id_of_letter,) = (stored.id for stored in letters if stored.letter.message_id == message)
+    return id_of_letter
 
 
 def test_letters_are_read_when_the_section_is_opened_the_newest_first(
@@ -193,15 +193,16 @@ def test_letters_fit_and_are_accessible(
     assert page.locator("section:not([aria-label]):not([aria-labelledby])").count() == 0
     assert page.locator("table:not(:has(caption))").count() == 0
     assert page.locator("th:not([scope])").count() == 0
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids))
     inputs = page.evaluate(
-        "[...document.querySelectorAll('input, select')].filter((one) => !one.labels.length).length"
+        "[...document.querySelectorAll('input, select')]"
+        ".filter((element) => !element.labels.length).length"
     )
     assert inputs == 0
     right = page.evaluate(
         "Math.max(...[...document.querySelectorAll('.letter *, .search *, .list td *')]"
-        ".map((one) => one.getBoundingClientRect().right))"
+        ".map((element) => element.getBoundingClientRect().right))"
     )
     assert right <= width
 

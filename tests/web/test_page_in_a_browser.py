@@ -148,9 +148,13 @@ def test_a_component_shows_where_its_time_goes(url: str, open_page: Open) -> Non
     page = open_page(url, f"{SHOP}/c/recommend")
     wait_for(page, ".panel h2", "recommend")
     parts = page.locator(".panel h3", has_text="Where its time goes").locator("+ dl > div")
-    found = dict(part.split("\n")[:2] for part in parts.all_inner_texts())
-    assert list(found) == ["runs its code", "waits for credit", "idle, or waits for its turn"]
-    shares = [float(share.strip().rstrip("%")) for share in found.values()]
+    shares_by_part = dict(part.split("\n")[:2] for part in parts.all_inner_texts())
+    assert list(shares_by_part) == [
+        "runs its code",
+        "waits for credit",
+        "idle, or waits for its turn",
+    ]
+    shares = [float(share.strip().rstrip("%")) for share in shares_by_part.values()]
     assert shares[0] > 50
     assert 99 <= sum(shares) <= 101
 
@@ -241,7 +245,7 @@ def test_hostile_texts_are_shown_and_never_run(open_page: Open) -> None:
         wait_for(page, ".panel h2", "bolt <script>")
         wait_for(page, ".panel tbody tr", "quarantined")
         for summary in page.locator("details > summary").all():
-            summary.evaluate("(one) => { one.parentElement.open = true; }")
+            summary.evaluate("(element) => { element.parentElement.open = true; }")
         page.get_by_role("button", name="Show the log").click()
         wait_for(page, ".lines li", "<script>")
         wait_for(page, ".part pre", "<script>")
@@ -341,8 +345,8 @@ def test_the_page_can_be_used_with_the_keyboard_alone(
     def press_tab_until(label: str) -> None:
         for _ in range(60):
             page.keyboard.press("Tab")
-            found = page.evaluate(FOCUSED)
-            if str(found).startswith(label):
+            focused = page.evaluate(FOCUSED)
+            if str(focused).startswith(label):
                 return
         pytest.fail(f"Tab does not reach {label!r}")
 
@@ -367,7 +371,7 @@ def test_tables_and_regions_have_names(url: str, open_page: Open) -> None:
     assert page.locator("th:not([scope])").count() == 0
     unnamed = page.locator("section:not([aria-label]):not([aria-labelledby])")
     assert unnamed.count() == 0
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids))
     rows = page.locator("section", has_text="Components").locator("tbody th").all_inner_texts()
     assert {"orders", "recommend", "store"} <= set(rows)  # the components of the graph, as a table

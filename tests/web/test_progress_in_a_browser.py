@@ -20,7 +20,7 @@ def test_the_first_screen_says_that_a_topology_falls_behind_and_why(
     wait_for(page, ".totals .bad", "falls behind by 340 records/s")
     wait_for(page, ".title .badge", "falls behind")
     assert "bottleneck" in str(node(page, "geo-lookup-of-visitors").get_attribute("aria-label"))
-    bottom = page.locator(".limit").evaluate("(one) => one.getBoundingClientRect().bottom")
+    bottom = page.locator(".limit").evaluate("(element) => element.getBoundingClientRect().bottom")
     assert bottom < 800, "it is on the first screen"
     assert "…" not in "".join(page.locator(".node .name").all_text_contents()), "names are whole"
     page.get_by_role("link", name="Show geo-lookup-of-visitors").click()

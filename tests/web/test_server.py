@@ -31,42 +31,42 @@ ACTION = json.dumps({"name": "web-shop", "action": "deactivate"})
 def test_the_page_has_the_data_of_status_without_the_tasks(
     url: str, source: PreparedSource
 ) -> None:
-    found = ask(url, "/api/topology?name=web-shop").json
+    fields = ask(url, "/api/topology?name=web-shop").json
     overview = source.prepared["web-shop"].overview(source.now_s)
-    expected = json.loads(json.dumps(status_fields(overview, found["up_s"])))
+    expected = json.loads(json.dumps(status_fields(overview, fields["up_s"])))
     for worker in expected["workers"]:
         worker["tasks"] = len(worker["tasks"])
     for id, component in expected["components"].items():
-        del component["tasks"], component["windows"], found["components"][id]["tasks"]
-        assert found["components"][id].items() >= component.items()
-    del expected["components"], found["components"]
-    assert found.items() >= expected.items()
+        del component["tasks"], component["windows"], fields["components"][id]["tasks"]
+        assert fields["components"][id].items() >= component.items()
+    del expected["components"], fields["components"]
+    assert fields.items() >= expected.items()
 
 
 def test_a_component_has_its_tasks_and_its_errors(url: str) -> None:
-    found = ask(url, "/api/component?name=web-shop&component=store").json
-    assert [task["task"] for task in found["tasks"]] == [0, 1]
-    assert found["tasks"][0]["waits"]
-    assert "OperationalError" in found["errors"][0]["error"]
-    assert found["errors"][0]["traceback"].startswith("Traceback")
+    fields = ask(url, "/api/component?name=web-shop&component=store").json
+    assert [task["task"] for task in fields["tasks"]] == [0, 1]
+    assert fields["tasks"][0]["waits"]
+    assert "OperationalError" in fields["errors"][0]["error"]
+    assert fields["errors"][0]["traceback"].startswith("Traceback")
 
 
 def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
-    found = ask(url, "/api/topologies").json
-    assert [topology["topology"] for topology in found["topologies"]] == [
+    fields = ask(url, "/api/topologies").json
+    assert [topology["topology"] for topology in fields["topologies"]] == [
         "batches",
         "late",
         "quiet",
         "web-shop",
     ]
-    assert found["topologies"][3]["marks"] == ["waiting"]
+    assert fields["topologies"][3]["marks"] == ["waiting"]
 
 
 def test_a_tree_is_the_json_of_trace(url: str, source: PreparedSource) -> None:
-    found = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
+    answer = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
     recorded = source.prepared["web-shop"].traces
-    assert found.text == json_of(traces_fields(recorded, recorded.failed))
-    (tree,) = found.json["trees"]
+    assert answer.text == json_of(traces_fields(recorded, recorded.failed))
+    (tree,) = answer.json["trees"]
     assert (tree["root"], tree["cause"], len(tree["hops"])) == (FAILED_ROOT, "exception", 5)
     assert tree["latency_s"] == pytest.approx(0.0312, abs=1e-6)
 
@@ -74,24 +74,24 @@ def test_a_tree_is_the_json_of_trace(url: str, source: PreparedSource) -> None:
 def test_lists_of_trees_are_the_json_of_trace_with_the_number_of_edges(
     url: str, source: PreparedSource
 ) -> None:
-    found = ask(url, "/api/traces?name=web-shop").json
-    assert found["counts"] == {"failed": 1, "slowest": 61, "latest": 62}
+    fields = ask(url, "/api/traces?name=web-shop").json
+    assert fields["counts"] == {"failed": 1, "slowest": 61, "latest": 62}
     recorded = source.prepared["web-shop"].traces
     for kind, trees in (("failed", recorded.failed), ("slowest", recorded.slowest),
                         ("latest", recorded.trees)):  # fmt: skip
         expected = json.loads(json_of(traces_fields(recorded, trees[:50])))["trees"]
         for tree in expected:
             tree["edges"] = len(tree.pop("hops"))
-        assert found["lists"][kind] == expected
-    assert found["lists"]["slowest"][0]["attempt"] == 2
-    assert found["missing"] == []
+        assert fields["lists"][kind] == expected
+    assert fields["lists"]["slowest"][0]["attempt"] == 2
+    assert fields["missing"] == []
 
 
 def test_a_hostile_record_is_sent_as_json() -> None:
     with served_page(HostileSource(), TOKEN, port=0) as url:
-        found = ask(url, f"/api/trace?name=any&root={FAILED_ROOT}")
-        assert found.headers["content-type"] == "application/json"
-        assert found.json["trees"][0]["hops"][0]["record"] == HOSTILE
+        answer = ask(url, f"/api/trace?name=any&root={FAILED_ROOT}")
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json["trees"][0]["hops"][0]["record"] == HOSTILE
 
 
 def test_empty_lists_of_trees_have_a_reason() -> None:
@@ -103,9 +103,9 @@ def test_empty_lists_of_trees_have_a_reason() -> None:
     with served_page(PreparedSource(quiet(), *others), TOKEN, port=0) as url:
         for name, why in (("quiet", "No tree is recorded yet"), ("untracked", "ackers=0"),
                           ("unshared", "trace_share=0")):  # fmt: skip
-            found = ask(url, f"/api/traces?name={name}").json
-            assert why in found["none"]["latest"]
-            assert why in found["none"]["failed"]
+            fields = ask(url, f"/api/traces?name={name}").json
+            assert why in fields["none"]["latest"]
+            assert why in fields["none"]["failed"]
 
 
 def test_a_silent_worker_is_named_and_no_answer_at_all_is_an_error(
@@ -115,10 +115,10 @@ def test_a_silent_worker_is_named_and_no_answer_at_all_is_an_error(
     source.prepared["web-shop"] = replace(shown, traces=replace(shown.traces, silent=(3,)))
     assert "worker 3 does not answer" in ask(url, "/api/traces?name=web-shop").json["missing"][0]
     source.prepared["web-shop"] = replace(shown, traces=Traces((), (0, 1, 2, 3)))
-    found = ask(url, "/api/traces?name=web-shop")
-    assert (found.status, "no worker of 'web-shop' answers" in found.json["error"]) == (404, True)
-    found = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
-    assert "worker 0 does not answer" in found.json["error"]
+    answer = ask(url, "/api/traces?name=web-shop")
+    assert (answer.status, "no worker of 'web-shop' answers" in answer.json["error"]) == (404, True)
+    answer = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
+    assert "worker 0 does not answer" in answer.json["error"]
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_silent_worker_is_named_and_no_answer_at_all_is_an_error(
     [("0001000001ffffff", "0001000001ffffff"), ("x" * 9, "is not a valid root of a tree")],
 )
 def test_an_unknown_root_is_refused(url: str, root: str, why: str) -> None:
-    found = ask(url, f"/api/trace?name=web-shop&root={root}")
-    assert found.status == 404
-    assert why in found.json["error"]
+    answer = ask(url, f"/api/trace?name=web-shop&root={root}")
+    assert answer.status == 404
+    assert why in answer.json["error"]
 
 
 @pytest.mark.parametrize("path", ["/api/topology?name=none", "/api/traces?name=none",
@@ -136,15 +136,15 @@ def test_an_unknown_root_is_refused(url: str, root: str, why: str) -> None:
                                   "/api/component?name=none&component=a",
                                   "/api/component?name=web-shop&component=none"])  # fmt: skip
 def test_an_unknown_topology_or_component_is_named(url: str, path: str) -> None:
-    found = ask(url, path)
-    assert found.status == 404
-    assert "'none'" in found.json["error"]
+    answer = ask(url, path)
+    assert answer.status == 404
+    assert "'none'" in answer.json["error"]
 
 
 def test_a_missing_parameter_is_named(url: str) -> None:
-    found = ask(url, "/api/component?name=web-shop")
-    assert found.status == 400
-    assert "name, component" in found.json["error"]
+    answer = ask(url, "/api/component?name=web-shop")
+    assert answer.status == 400
+    assert "name, component" in answer.json["error"]
 
 
 def test_data_of_five_thousand_tasks_are_small() -> None:
@@ -173,13 +173,13 @@ def test_an_overview_serves_all_pages_for_half_a_second() -> None:
     "path", ["/", "/static/app.js", "/api/topologies", "/api/traces", "/none", "/static/none"]
 )
 def test_every_answer_has_the_headers_and_no_cors(url: str, path: str) -> None:
-    found = ask(url, path, Origin="http://elsewhere.example")
-    assert {name: found.headers[name.lower()] for name in HEADERS} == HEADERS
-    assert not [name for name in found.headers if name.startswith("access-control")]
-    policy = found.headers["content-security-policy"]
+    answer = ask(url, path, Origin="http://elsewhere.example")
+    assert {name: answer.headers[name.lower()] for name in HEADERS} == HEADERS
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    assert found.headers["cache-control"] in {"no-store", "no-cache"}
+    assert answer.headers["cache-control"] in {"no-store", "no-cache"}
 
 
 def test_pages_of_other_sites_get_no_data(url: str) -> None:
@@ -194,9 +194,9 @@ def test_pages_of_other_sites_get_no_data(url: str) -> None:
 )
 def test_a_foreign_host_header_is_refused(url: str, host: str) -> None:
     for path in ("/", "/api/topologies", "/api/traces?name=web-shop"):
-        found = ask(url, path, Host=host)
-        assert found.status == 400
-        assert "web-shop" not in found.text
+        answer = ask(url, path, Host=host)
+        assert answer.status == 400
+        assert "web-shop" not in answer.text
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8127", "127.0.0.1:1", "[::1]:8127", "::1",
@@ -208,16 +208,16 @@ def test_addresses_and_own_names_are_accepted(host: str) -> None:
 def test_without_the_token_nothing_is_done(url: str, source: PreparedSource) -> None:
     for headers in ({}, {"X_Sunshower_Token": "guessed"}, {"X_Sunshower_Token": ""},
                     {"Cookie": f"token={TOKEN}"}, {"X_Sunshower_Token": "é"}):  # fmt: skip
-        found = ask(url, "/api/action", "POST", ACTION, **headers)
-        assert found.status == 401
-        assert "token" in found.json["error"]
+        answer = ask(url, "/api/action", "POST", ACTION, **headers)
+        assert answer.status == 401
+        assert "token" in answer.json["error"]
     assert source.acted == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_actions_need_a_post_request(url: str, source: PreparedSource, method: str) -> None:
-    found = ask(url, "/api/action", method, ACTION, X_Sunshower_Token=TOKEN)
-    assert found.status == 405
+    answer = ask(url, "/api/action", method, ACTION, X_Sunshower_Token=TOKEN)
+    assert answer.status == 405
     assert source.acted == []
 
 
@@ -237,19 +237,19 @@ def test_actions_need_a_post_request(url: str, source: PreparedSource, method: s
 def test_wrong_actions_are_refused(
     url: str, source: PreparedSource, body: str, message: str
 ) -> None:
-    found = ask(url, "/api/action", "POST", body, X_Sunshower_Token=TOKEN)
-    assert found.status == 400
-    assert message in found.json["error"]
+    answer = ask(url, "/api/action", "POST", body, X_Sunshower_Token=TOKEN)
+    assert answer.status == 400
+    assert message in answer.json["error"]
     assert source.acted == []
 
 
 @pytest.mark.parametrize("number", ["9" * 5_000, "-1", "abc", "1.5", "1e3"])
 @pytest.mark.parametrize("of", ["logs?after=", "consequences?action=rebalance&workers="])
 def test_numbers_that_are_none_are_refused(url: str, of: str, number: str) -> None:
-    found = ask(url, f"/api/{of}{number}&name=web-shop")
-    assert found.status == 404
-    assert "up, and not '" in found.json["error"]
-    assert len(found.json["error"]) < 100
+    answer = ask(url, f"/api/{of}{number}&name=web-shop")
+    assert answer.status == 404
+    assert "up, and not '" in answer.json["error"]
+    assert len(answer.json["error"]) < 100
     assert ask(url, f"/api/{of}2&name=web-shop").status == 200
 
 
@@ -265,8 +265,8 @@ def test_the_error_of_a_failed_action_is_returned(url: str, source: PreparedSour
         raise ClusterError("it is being rebalanced")
 
     source.act = refuse  # type: ignore[method-assign]
-    found = ask(url, "/api/action", "POST", ACTION, X_Sunshower_Token=TOKEN)
-    assert (found.status, found.json) == (409, {"error": "it is being rebalanced"})
+    answer = ask(url, "/api/action", "POST", ACTION, X_Sunshower_Token=TOKEN)
+    assert (answer.status, answer.json) == (409, {"error": "it is being rebalanced"})
 
 
 @pytest.mark.parametrize("path", ["/static/../application.py", "/static/%2e%2e/application.py",
@@ -284,9 +284,9 @@ def test_an_answer_is_sent_at_once(source: PreparedSource, monkeypatch: pytest.M
     accept = socket.socket.accept
 
     def note(listener: socket.socket) -> Any:
-        found = accept(listener)
-        accepted.append(found[0])
-        return found
+        connection = accept(listener)
+        accepted.append(connection[0])
+        return connection
 
     monkeypatch.setattr(socket.socket, "accept", note)
     with served_page(source, TOKEN, port=0) as url:

@@ -19,10 +19,10 @@ LINES_MAX = 260
 
 def test_libraries_have_their_recorded_checksums() -> None:
     rows = re.findall(r"^\| `([\w.-]+\.js)` .* `([0-9a-f]{64})` \|$", README, re.MULTILINE)
-    found = {
+    checksums = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VENDOR.glob("*.js")
     }
-    assert dict(rows) == found
+    assert dict(rows) == checksums
 
 
 def test_each_library_has_its_licence() -> None:

@@ -122,7 +122,7 @@ def test_a_tree_fits_and_is_accessible(url: str, open_page: Open, width: int, sc
     assert page.locator("table:not(:has(caption))").count() == 0
     right = page.evaluate(
         "Math.max(...[...document.querySelectorAll('.tree *')]"
-        ".map((one) => one.getBoundingClientRect().right))"
+        ".map((element) => element.getBoundingClientRect().right))"
     )
     assert right <= width
 

@@ -36,20 +36,20 @@ def test_a_window_changes_the_counters_rates_and_edges(url: str, open_page: Open
     page = open_page(url, SHOP)
     wait_for(page, ".windows", "rates of the last seconds, counters since the start")
     since_the_start = int(page.locator(TOTAL.format(FAILED)).inner_text().replace(",", ""))
-    found = {}
+    failures = {}
     for button, message in (("1 min", "of the last 1 min"), ("10 min", "of the last 10 min"),
                          ("1 h", "of the last 1 h"), ("all", "since the start, 2 h")):  # fmt: skip
         page.get_by_role("button", name=button, exact=True).click()
         wait_for(page, ".windows", message)
         pressed = page.locator(".windows [aria-pressed=true]").all_inner_texts()
         assert pressed == [button]
-        found[button] = int(page.locator(TOTAL.format(FAILED)).inner_text().replace(",", ""))
+        failures[button] = int(page.locator(TOTAL.format(FAILED)).inner_text().replace(",", ""))
         assert len(page.locator(".edge text").all_inner_texts()) == 7
     # 14 records a second fail; the prepared counters deviate by up to 2 s
-    assert found["1 min"] == pytest.approx(14 * 60, abs=14 * 5)
-    assert found["10 min"] == pytest.approx(14 * 600, abs=14 * 5)
-    assert found["1 h"] == pytest.approx(14 * 3600, abs=14 * 5)
-    assert found["all"] >= since_the_start
+    assert failures["1 min"] == pytest.approx(14 * 60, abs=14 * 5)
+    assert failures["10 min"] == pytest.approx(14 * 600, abs=14 * 5)
+    assert failures["1 h"] == pytest.approx(14 * 3600, abs=14 * 5)
+    assert failures["all"] >= since_the_start
     assert "capacity 93 %" in str(node(page, "recommend").get_attribute("aria-label"))
     page.get_by_role("button", name="now", exact=True).click()
     wait_for(page, ".windows", "rates of the last seconds")
@@ -200,8 +200,8 @@ def check_component(
     busy = progress["busy"][id]
     assert busy["top"] == metrics["busiest_task_capacity", (id, name)]
     assert ("max" in row["capacity"]) == busy["is_uneven"]
-    said = f"{id}: its busiest task runs {busy['top']:.0%}"
-    assert (said in shown.terminal) == busy["is_uneven"]
+    sentence = f"{id}: its busiest task runs {busy['top']:.0%}"
+    assert (sentence in shown.terminal) == busy["is_uneven"]
     if not is_spout:
         queued = metrics["queued_tuples", (id, name)]
         assert number(line["queued"]) == queued

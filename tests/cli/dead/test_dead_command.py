@@ -42,19 +42,21 @@ LETTERS = [
     LETTER._replace(message_id=9, component="slow", time=1_700_000_200.0),
     LETTER._replace(message_id=10, time=0.0),
 ]
-Said = Callable[..., str]
+DeadCommand = Callable[..., str]
 
 
 @pytest.fixture
-def said(sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Said:
+def dead_command(
+    sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> DeadCommand:
     """Run `sunshower dead …`; returns what it prints on both outputs."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: object, status: int = 0) -> str:
         capsys.readouterr()
-        found = sunshower("dead", *arguments)
+        code = sunshower("dead", *arguments)
         out, err = capsys.readouterr()
-        assert found == status, err
+        assert code == status, err
         return str(out + err)
 
     return run
@@ -63,13 +65,13 @@ def said(sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "dead.jsonl"
-    path.write_text("".join(as_line(one) + "\n" for one in LETTERS))
+    path.write_text("".join(as_line(letter) + "\n" for letter in LETTERS))
     return path
 
 
-def numbers(said: Said, *arguments: object) -> list[int]:
-    found = json.loads(said("list", *arguments, "--json"))
-    return [one["number"] for one in found["letters"]]
+def numbers(dead_command: DeadCommand, *arguments: object) -> list[int]:
+    listed = json.loads(dead_command("list", *arguments, "--json"))
+    return [letter["number"] for letter in listed["letters"]]
 
 
 @pytest.mark.parametrize(
@@ -86,69 +88,75 @@ def numbers(said: Said, *arguments: object) -> list[int]:
     ],
 )
 def test_letters_are_selected_by_number_cause_component_and_time(
-    said: Said, file: Path, options: tuple[object, ...], expected: list[int]
+    dead_command: DeadCommand, file: Path, options: tuple[object, ...], expected: list[int]
 ) -> None:
-    assert numbers(said, file, *options) == expected
+    assert numbers(dead_command, file, *options) == expected
 
 
-def test_letters_that_differ_in_their_records_only_are_one_row(said: Said, tmp_path: Path) -> None:
+def test_letters_that_differ_in_their_records_only_are_one_row(
+    dead_command: DeadCommand, tmp_path: Path
+) -> None:
     path = tmp_path / "groups.jsonl"
     alike = [LETTERS[0]._replace(reason=f"KeyError: 'A-{n}'", record={"n": n}) for n in range(7)]
     letters = [*alike, LETTERS[1]]
     path.write_text("".join(as_line(letter) + "\n" for letter in letters))
-    printed = said("list", path, "--groups")
+    printed = dead_command("list", path, "--groups")
     (row,) = (line for line in printed.splitlines() if "KeyError: …" in line)
     assert row.split()[-2:] == ["7", "7"]
     assert "A-" not in printed
     assert len([line for line in printed.splitlines() if line.strip()]) == 2 + 2 * 2
 
 
-def test_an_unknown_cause_is_refused_with_the_known_ones(said: Said, file: Path) -> None:
-    refused = said("list", file, "--cause", "exeption", status=2)
+def test_an_unknown_cause_is_refused_with_the_known_ones(
+    dead_command: DeadCommand, file: Path
+) -> None:
+    refused = dead_command("list", file, "--cause", "exeption", status=2)
     assert "'exception'" in refused
     assert "'timeout'" in refused
 
 
 def test_the_list_and_a_letter_have_their_control_characters_escaped(
-    said: Said, file: Path, approved: SnapshotAssertion
+    dead_command: DeadCommand, file: Path, approved: SnapshotAssertion
 ) -> None:
-    for printed in (said("list", file), said("show", 1, file)):
+    for printed in (dead_command("list", file), dead_command("show", 1, file)):
         assert printable(printed) == printed
         assert printed.replace(str(file), "dead.jsonl") == approved
-    assert "there is no dead letter 5: there are 4" in said("show", 5, file, status=1)
+    assert "there is no dead letter 5: there are 4" in dead_command("show", 5, file, status=1)
 
 
 def test_an_export_is_read_like_the_file_it_came_from(
-    said: Said, file: Path, tmp_path: Path
+    dead_command: DeadCommand, file: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "some.jsonl"
-    assert "2 dead letters are in" in said("export", target, file, "--component", "slow")
+    assert "2 dead letters are in" in dead_command("export", target, file, "--component", "slow")
     assert [letter.letter for letter in read_files([str(target)]).letters] == [
         letter.letter for letter in read_files([str(file)]).letters[1:3]
     ]
-    assert "cannot be written: File exists" in said("export", target, file, status=1)
+    assert "cannot be written: File exists" in dead_command("export", target, file, status=1)
 
 
 def test_files_of_several_tasks_are_a_pattern_and_other_lines_are_counted(
-    said: Said, tmp_path: Path
+    dead_command: DeadCommand, tmp_path: Path
 ) -> None:
     for task, letter in enumerate(LETTERS[:2]):
         (tmp_path / f"dead.{task}.jsonl").write_text(as_line(letter) + '\n{"a": 1}\n{"message_id"')
-    found = json.loads(said("list", tmp_path / "dead.*.jsonl", "--json").partition("\n")[0])
-    assert [one["message_id"] for one in found["letters"]] == [7, 8]
-    assert found["not_letters"] == 4
-    assert "4 lines are not valid dead letters." in said("list", tmp_path / "dead.*.jsonl")
-    assert "cannot be read" in said("list", tmp_path / "none.jsonl", status=1)
-    assert "give files with dead letters, or --topic" in said("list", status=1)
-    assert "is not a time; write" in said("list", tmp_path, "--since", "soon", status=2)
+    listed = json.loads(
+        dead_command("list", tmp_path / "dead.*.jsonl", "--json").partition("\n")[0]
+    )
+    assert [fields["message_id"] for fields in listed["letters"]] == [7, 8]
+    assert listed["not_letters"] == 4
+    assert "4 lines are not valid dead letters." in dead_command("list", tmp_path / "dead.*.jsonl")
+    assert "cannot be read" in dead_command("list", tmp_path / "none.jsonl", status=1)
+    assert "give files with dead letters, or --topic" in dead_command("list", status=1)
+    assert "is not a time; write" in dead_command("list", tmp_path, "--since", "soon", status=2)
 
 
 def test_letters_of_an_older_release_have_defaults(tmp_path: Path) -> None:
     fields = {name: getattr(LETTER, name) for name in DeadLetter._fields[:11]}
     path = tmp_path / "old.jsonl"
     path.write_text(json.dumps(fields))
-    (found,) = read_files([str(path)]).letters
-    assert (found.letter.stream, found.letter.time, found.letter.record) == (
+    (letter,) = read_files([str(path)]).letters
+    assert (letter.letter.stream, letter.letter.time, letter.letter.record) == (
         "default",
         0.0,
         LETTER.record,
@@ -187,7 +195,9 @@ def refuse(word: Word) -> None:
     raise ValueError(word.text)
 
 
-def test_the_file_that_a_topology_writes_is_listed(said: Said, tmp_path: Path) -> None:
+def test_the_file_that_a_topology_writes_is_listed(
+    dead_command: DeadCommand, tmp_path: Path
+) -> None:
     path = tmp_path / "dead.jsonl"
     topology = Topology("t")
     words = topology.spout(
@@ -195,10 +205,14 @@ def test_the_file_that_a_topology_writes_is_listed(said: Said, tmp_path: Path) -
     )
     words.shuffle().bolt("refuse", refuse)
     run_inline(topology.graph(), clock=ManualClock(1_700_000_000.0))
-    (found,) = json.loads(said("list", path, "--json"))["letters"]
-    assert (found["number"], found["place"]) == (1, f"{path}, line 1")
-    assert (found["record"], found["component"], found["attempts"]) == ({"text": "a"}, "refuse", 2)
-    assert found["time"] >= 1_700_000_000
+    (letter,) = json.loads(dead_command("list", path, "--json"))["letters"]
+    assert (letter["number"], letter["place"]) == (1, f"{path}, line 1")
+    assert (letter["record"], letter["component"], letter["attempts"]) == (
+        {"text": "a"},
+        "refuse",
+        2,
+    )
+    assert letter["time"] >= 1_700_000_000
 
 
 def pass_on(word: Word) -> Iterator[Word]:
@@ -213,9 +227,11 @@ def test_the_components_that_letters_of_a_spout_reach_are_found_without_code() -
     topology.spout("second", source).shuffle().into("store")
     topology.spout("third", source).shuffle().bolt("apart", pass_on)
     plan = make_plan(topology.graph())
-    found = Overview(without_code(plan), Snapshot("t"), None, 0.0, {}, edges_of(plan.graph))
-    assert found.reached_from({"second"}) == found.reached_from({"first"}) == {"parse", "store"}
-    assert found.reached_from({"third", "unknown"}) == {"apart"}
+    overview = Overview(without_code(plan), Snapshot("t"), None, 0.0, {}, edges_of(plan.graph))
+    assert (
+        overview.reached_from({"second"}) == overview.reached_from({"first"}) == {"parse", "store"}
+    )
+    assert overview.reached_from({"third", "unknown"}) == {"apart"}
 
 
 SHOP = """
@@ -243,14 +259,19 @@ SHOP = """
 
     topology = Topology("shop")
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=HERE / "dead.jsonl")
-    found = topology.spout("sales", Records(sales, type=Sale), retry=retry)
-    found.shuffle().bolt("check", check).shuffle().bolt("out", JsonLines(HERE / "out.jsonl"))
+    stream = topology.spout("sales", Records(sales, type=Sale), retry=retry)
+    stream.shuffle().bolt("check", check).shuffle().bolt("out", JsonLines(HERE / "out.jsonl"))
 """
 
 
 @pytest.mark.ray
 def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are_new_letters(
-    here: Command, command: Command, said: Said, start: Start, write: Write, tmp_path: Path
+    here: Command,
+    command: Command,
+    dead_command: DeadCommand,
+    start: Start,
+    write: Write,
+    tmp_path: Path,
 ) -> None:
     import ray
 
@@ -262,7 +283,7 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
     assert printed == "2 dead letters: 1 acked, 1 dead again, 0 not settled.\n"
     lines = [json.loads(line)["number"] for line in out.read_text().splitlines()]
     assert sorted(lines) == [0, 1, 2]
-    assert outcomes(said, dead) == {(1, "acked"), (3, "dead letter"), (3, None)}
+    assert outcomes(dead_command, dead) == {(1, "acked"), (3, "dead letter"), (3, None)}
 
     (tmp_path / "open3").touch()
     printed = here("dead", "replay", "shop", dead).stdout
@@ -283,8 +304,8 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
     assert "3 dead letters: 1 acked, 0 dead again, 2 not settled." in ended.stdout
 
     def status() -> dict[str, Any]:
-        found = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
-        return cast("dict[str, Any]", found)
+        sales = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
+        return cast("dict[str, Any]", sales)
 
     until(lambda: not status()["pending"] and status()["acked"] >= 8)
     assert (status()["acked"], status()["dead"]) == (8, 3)
@@ -301,7 +322,7 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
     assert printed == "1 dead letter: 1 acked, 0 dead again, 0 not settled.\n"
 
 
-def outcomes(said: Said, path: Path) -> set[tuple[Any, Any]]:
-    listed = said("list", path, "--json").partition("\n")[0]  # lines of workers may follow
+def outcomes(dead_command: DeadCommand, path: Path) -> set[tuple[Any, Any]]:
+    listed = dead_command("list", path, "--json").partition("\n")[0]  # lines of workers may follow
     rows = json.loads(listed)["letters"]
     return {(row["message_id"], (row["replayed"] or {}).get("outcome")) for row in rows}

@@ -19,10 +19,10 @@ class Relay(ThreadingTCPServer):
 
     def __init__(self, dashboard: str, drops: int) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        there = urlsplit(dashboard)
-        assert there.hostname is not None
-        assert there.port is not None
-        self.there = there.hostname, there.port
+        url = urlsplit(dashboard)
+        assert url.hostname is not None
+        assert url.port is not None
+        self.dashboard = url.hostname, url.port
         self.drops, self.has_submitted = drops, False
 
     @property
@@ -41,16 +41,16 @@ class _Connection(BaseRequestHandler):
             return
         if first.startswith(b"POST /api/jobs/ "):
             self.server.has_submitted = True
-        with socket.create_connection(self.server.there) as there:
-            there.sendall(first)
-            Thread(target=_copy, args=(self.request, there), daemon=True).start()
-            _copy(there, self.request)
+        with socket.create_connection(self.server.dashboard) as upstream:
+            upstream.sendall(first)
+            Thread(target=_copy, args=(self.request, upstream), daemon=True).start()
+            _copy(upstream, self.request)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):  # the other side has closed it
-        while found := source.recv(_SIZE):
-            target.sendall(found)
+        while chunk := source.recv(_SIZE):
+            target.sendall(chunk)
         target.shutdown(socket.SHUT_WR)
 
 

@@ -111,8 +111,8 @@ class Nodes(NamedTuple):
     def status(self, topology: str) -> dict[str, Any]:
         """The status of a topology, from a node."""
         command = f"sunshower status {topology} --json --address {self.address}"
-        found: dict[str, Any] = json.loads(self(command, Path("/")).splitlines()[-1])
-        return found
+        fields: dict[str, Any] = json.loads(self(command, Path("/")).splitlines()[-1])
+        return fields
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment like this one, with the packages of `ray[default]`."""
     place = tmp_path_factory.mktemp("default")
     venv.create(place, symlinks=True)
-    (there,) = place.glob("lib/python*/site-packages")
-    (there / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (site_packages,) = place.glob("lib/python*/site-packages")
+    (site_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     pip = (sys.executable, "-m", "pip", "--quiet", "--python", str(place / "bin/python"))
     pins = str(ROOT / "constraints.txt")
     subprocess.run([*pip, "install", "-c", pins, "ray[default]"], check=True)
@@ -181,15 +181,15 @@ def project(tmp_path: Path) -> Path:
 
 def commands(start: str) -> list[str]:
     """The commands of the page's block that has this text, without comments."""
-    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if start in one]
+    (block,) = [text for text in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if start in text]
     lines = re.sub(r"\\\n\s*", "", block).splitlines()
     return [line.partition("#")[0].strip() for line in lines if not line.startswith("export")]
 
 
 def until(nodes: Nodes, topology: str, component: str, acked: int) -> dict[str, Any]:
-    while (found := nodes.status(topology))["components"][component]["acked"] < acked:
-        assert found["state"] in ("active", "finished"), found
-    return found
+    while (fields := nodes.status(topology))["components"][component]["acked"] < acked:
+        assert fields["state"] in ("active", "finished"), fields
+    return fields
 
 
 def prices_in(file: Path) -> list[int]:
@@ -204,12 +204,12 @@ def test_two_topologies_of_a_folder_that_no_node_has(nodes: Nodes, project: Path
     shutil.rmtree(project)
     until(nodes, "orders", "orders", COUNT)
     assert prices_in(here / "out.jsonl") == [3 * n for n in range(COUNT)]
-    found = until(nodes, "prices", "numbers", 1)
+    fields = until(nodes, "prices", "numbers", 1)
     # The job has ended. A restarted worker has the files, too.
-    os.kill(found["workers"][1]["process"], signal.SIGKILL)
-    while not (found := nodes.status("prices"))["restarts"]:
+    os.kill(fields["workers"][1]["process"], signal.SIGKILL)
+    while not (fields := nodes.status("prices"))["restarts"]:
         pass
-    until(nodes, "prices", "numbers", found["components"]["numbers"]["acked"] + 1)
+    until(nodes, "prices", "numbers", fields["components"]["numbers"]["acked"] + 1)
     listed = nodes(show, here)
     assert "orders" in listed
     assert "prices" in listed
@@ -229,9 +229,9 @@ def test_an_upgrade_sends_the_new_code(nodes: Nodes, project: Path, target: str)
     file.write_text(dedent(new), encoding="utf-8")
     (project / "orders_source.py").write_text("COUNT = 7\n", encoding="utf-8")
     assert "check: 2 → 3 tasks" in nodes(f"sunshower upgrade numbers {target}", project)
-    found = nodes.status("numbers")
-    assert found["components"]["check"]["parallelism"] == 3
-    until(nodes, "numbers", "numbers", found["components"]["numbers"]["acked"] + 1)
+    fields = nodes.status("numbers")
+    assert fields["components"]["check"]["parallelism"] == 3
+    until(nodes, "numbers", "numbers", fields["components"]["numbers"]["acked"] + 1)
     nodes("sunshower kill numbers --now", project)
 
 
@@ -284,9 +284,9 @@ def test_the_error_for_a_lost_connection_names_the_job_which_continues(
         output = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
     command = re.search(r"may still be running: (ray job status \S+) --address", output)
     assert command is not None, output
-    while "succeeded" not in (found := nodes(command[1], tmp_path)):
-        assert "stopped" not in found.lower()
-        assert "failed" not in found
+    while "succeeded" not in (answer := nodes(command[1], tmp_path)):
+        assert "stopped" not in answer.lower()
+        assert "failed" not in answer
 
 
 def test_errors_of_a_command_are_printed_by_the_client(nodes: Nodes, project: Path) -> None:
@@ -301,8 +301,8 @@ def test_errors_of_a_command_are_printed_by_the_client(nodes: Nodes, project: Pa
     other = nodes._replace(environment={**nodes.environment, "RAY_AUTH_TOKEN": "b" * 64})
     output = other("sunshower list", project, status=1)
     assert "set RAY_AUTH_MODE=token" in output
-    there = f"--address ray://{nodes.address}"
-    assert "address of Ray's client" in nodes(f"sunshower list {there}", project, status=1)
+    option = f"--address ray://{nodes.address}"
+    assert "address of Ray's client" in nodes(f"sunshower list {option}", project, status=1)
     assert "no Ray answers" in nodes("sunshower list --address http://127.0.0.1:1", project, 1)
 
 

@@ -71,5 +71,5 @@ def test_another_folder_is_sent_and_the_file_named_in_it(
     file = "project/prices/topology.py"
     assert send("submit", *option, file)[1:] == (["submit", "prices/topology.py"], project)
     sent = send("upgrade", *option, "prices", file)
-    there = ["upgrade", "prices", "prices/topology.py", "--working-dir", "."]
-    assert sent[1:] == (there, project)  # `.`: the folder whose modules are shipped to workers
+    words = ["upgrade", "prices", "prices/topology.py", "--working-dir", "."]
+    assert sent[1:] == (words, project)  # `.`: the folder whose modules are shipped to workers

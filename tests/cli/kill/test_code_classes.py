@@ -56,18 +56,18 @@ def plan_of(code: Any, *, sink: bool = True) -> Plan:
 def test_objects_have_the_classes_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     value = former.Seen([former.Word("a", former.Color.RED)])
-    found = CodeClasses(plan_of(code)).loads(CodeClasses(plan_of(former)).dumps(value))
-    assert type(found) is code.Seen is not former.Seen
-    assert type(found.words[0]) is code.Word
-    assert found.words == [("a", code.Color.RED)]
+    loaded_value = CodeClasses(plan_of(code)).loads(CodeClasses(plan_of(former)).dumps(value))
+    assert type(loaded_value) is code.Seen is not former.Seen
+    assert type(loaded_value.words[0]) is code.Word
+    assert loaded_value.words == [("a", code.Color.RED)]
 
 
 def test_classes_and_classes_in_functions_are_those_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     function = eval("lambda: Word", {"Word": former.Word})
     data = CodeClasses(plan_of(former)).dumps([former.Word, function, int, type(None), Topology])
-    kind, made, *others = CodeClasses(plan_of(code)).loads(data)
-    assert kind is made() is code.Word
+    kind, word_class, *others = CodeClasses(plan_of(code)).loads(data)
+    assert kind is word_class() is code.Word
     assert others == [int, type(None), Topology]
 
 

@@ -32,7 +32,7 @@ def run() -> Iterator[SimRun]:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def assert_continues(path: Path) -> None:
@@ -169,15 +169,15 @@ def test_a_savepoint_that_describes_records_among_the_shapes_is_read(run: SimRun
     savepoint = run.keep()
     former = {
         name: {
-            **asdict(kept),
-            "shapes": {state: [*shape, "records"] for state, shape in kept.shapes.items()},
+            **asdict(component),
+            "shapes": {state: [*shape, "records"] for state, shape in component.shapes.items()},
         }
-        for name, kept in savepoint.components.items()
+        for name, component in savepoint.components.items()
     }
-    assert any(kept["shapes"] for kept in former.values())
-    for kept in former.values():
-        del kept["records"]
-    components = {name: KeptComponent(**kept) for name, kept in former.items()}
+    assert any(component["shapes"] for component in former.values())
+    for component in former.values():
+        del component["records"]
+    components = {name: KeptComponent(**component) for name, component in former.items()}
     read = Savepoint.from_bytes("words", replace(savepoint, components=components).to_bytes())
     plan = make_plan(program(MemoryState()).graph())
     assert [task.id for task in read.resumed(plan).tasks] == [task.id for task in savepoint.tasks]

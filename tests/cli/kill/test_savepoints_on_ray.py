@@ -89,8 +89,8 @@ WORDS = """
             self.seen = state
 
         def result(self) -> list[int]:
-            assert all(type(one) is Note and type(one.word) is Word for one in self.seen)
-            return sorted(one.word.number for one in self.seen)
+            assert all(type(note) is Note and type(note.word) is Word for note in self.seen)
+            return sorted(note.word.number for note in self.seen)
 
     topology = Topology("words", workers=2, attempts_max=1_000)
     words = topology.spout("words", Words())
@@ -107,9 +107,9 @@ def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
 
 def gone(file: Path) -> Path:
     """A savepoint with an object of a package that this machine does not have."""
-    made = Savepoint.from_bytes(file.name, file.read_bytes())
-    sink = next(task.id for task in made.tasks if task.component == "sink")
-    other = replace(made, transfers={**made.transfers, sink: b"cgone_package\nThing\n."})
+    savepoint = Savepoint.from_bytes(file.name, file.read_bytes())
+    sink = next(task.id for task in savepoint.tasks if task.component == "sink")
+    other = replace(savepoint, transfers={**savepoint.transfers, sink: b"cgone_package\nThing\n."})
     path = file.with_name("gone")
     path.write_bytes(other.to_bytes())
     return path

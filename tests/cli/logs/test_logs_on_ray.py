@@ -45,28 +45,28 @@ def lines_of(here: Command, *how: str) -> list[dict[str, Any]]:
 def test_events_and_records_of_user_code_are_listed(here: Command, write: Write) -> None:
     here("submit", write(CODE))
     wanted, end_s = {"started", "failed", "log", "output", "repeated"}, time.time() + 120
-    found = lines_of(here)
-    while not wanted <= {line["event"] for line in found}:
-        assert time.time() < end_s, found
-        found = lines_of(here)
-    assert [line["number"] for line in found] == sorted(line["number"] for line in found)
-    said = next(line for line in found if line["text"] == "number 0")
-    assert (said["component"], said["task"], said["worker"]) == ("check", 0, 0)
-    assert (said["logger"], said["level"]) == ("shop", "warning")
-    printed = next(line for line in found if line["text"] == "checked 0")
+    lines = lines_of(here)
+    while not wanted <= {line["event"] for line in lines}:
+        assert time.time() < end_s, lines
+        lines = lines_of(here)
+    assert [line["number"] for line in lines] == sorted(line["number"] for line in lines)
+    number = next(line for line in lines if line["text"] == "number 0")
+    assert (number["component"], number["task"], number["worker"]) == ("check", 0, 0)
+    assert (number["logger"], number["level"]) == ("shop", "warning")
+    printed = next(line for line in lines if line["text"] == "checked 0")
     assert (printed["component"], printed["task"], printed["worker"]) == ("check", 0, 0)
     assert (printed["logger"], printed["level"]) == ("stdout", "info")
-    failed = next(line for line in found if line["event"] == "failed")
+    failed = next(line for line in lines if line["event"] == "failed")
     assert (failed["component"], failed["task"]) == ("check", 0)
     assert "ValueError: three" in failed["text"]
-    records = [line for line in found if line["event"] == "log"]
+    records = [line for line in lines if line["event"] == "log"]
     assert not [line for line in records if line["text"].startswith("message ")], "not twice"
     assert {line["component"] for line in lines_of(here, "--component", "check")} == {"check"}
     text = here("logs", "shop").stdout
     assert "warning shop check[0]: number 0\n" in text
     assert "info    stdout check[0]: checked 0\n" in text
-    said = here("logs", "shop", "--component", "chekc", status=1).stderr
-    assert "topology 'shop' has no component 'chekc'; it has numbers, check" in said
+    refused = here("logs", "shop", "--component", "chekc", status=1).stderr
+    assert "topology 'shop' has no component 'chekc'; it has numbers, check" in refused
 
 
 @pytest.mark.ray

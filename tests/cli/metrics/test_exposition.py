@@ -69,13 +69,13 @@ def exposed(*topologies: Observed) -> Samples:
     registry.register(TopologyCollector(lambda: list(topologies)))
     text = generate_latest(registry).decode()
     assert len({line for line in text.splitlines() if line[:6] == "# TYPE"}) > 20
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             key = (sample.name.removeprefix("sunshower_"), tuple(sample.labels.values()))
-            assert key not in found
-            found[key] = sample.value
-    return found
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
 
 
 # ---- the numbers --------------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def exposed(*topologies: Observed) -> Samples:
 
 def test_every_cause_is_exported_from_the_start_so_that_the_first_failure_is_an_increase() -> None:
     topology = numbers(1)
-    found = exposed(observed(topology, Snapshot("numbers", {0: WorkerStats(0, 1)})))
+    samples = exposed(observed(topology, Snapshot("numbers", {0: WorkerStats(0, 1)})))
     for cause in Cause:
-        assert found["trees_failed_total", (cause.value, "count", "numbers")] == 0
-    assert found["dead_letters_total", ("count", "numbers")] == 0
+        assert samples["trees_failed_total", (cause.value, "count", "numbers")] == 0
+    assert samples["dead_letters_total", ("count", "numbers")] == 0
 
 
 OF_PROBLEMS = {
@@ -131,17 +131,17 @@ def test_problems_have_their_component_and_their_length(approved: SnapshotAssert
 
 def test_a_component_without_a_lag_has_no_such_sample() -> None:
     topology = numbers(3)
-    found = exposed(observed(topology, run_inline(topology.graph()).snapshot))
-    assert not [labels for name, labels in found if name == "lag_records"]
+    samples = exposed(observed(topology, run_inline(topology.graph()).snapshot))
+    assert not [labels for name, labels in samples if name == "lag_records"]
 
 
 def test_a_topology_that_does_not_answer_is_down_and_others_are_exported() -> None:
     topology = numbers(3)
-    there = observed(topology, run_inline(topology.graph()).snapshot)
-    found = exposed(there, Observed('a "strange"\\ \n name', None))
-    assert found["up", ("numbers",)] == 1
-    assert found["up", ('a "strange"\\ \n name',)] == 0
-    assert len([key for key in found if key[1][-1] != "numbers"]) == 1
+    healthy = observed(topology, run_inline(topology.graph()).snapshot)
+    samples = exposed(healthy, Observed('a "strange"\\ \n name', None))
+    assert samples["up", ("numbers",)] == 1
+    assert samples["up", ('a "strange"\\ \n name',)] == 0
+    assert len([key for key in samples if key[1][-1] != "numbers"]) == 1
 
 
 # ---- latencies ----------------------------------------------------------------------------------
@@ -150,15 +150,15 @@ def test_a_topology_that_does_not_answer_is_down_and_others_are_exported() -> No
 def test_buckets_are_cumulative_and_their_bounds_exact() -> None:
     latencies = Latencies()
     latencies.add(np.array([1e-6, 0.00127, 0.00129, 0.5, 1.31, 1.32, 3_000.0]))
-    found = dict(buckets(latencies))
-    assert next(iter(found)) == "0.00128"
-    assert list(found)[-2:] == ["83.8861", "+Inf"]
-    assert found["0.00128"] == 2
-    assert found["0.00256"] == 3
-    assert found["1.31072"] == 5
-    assert found["2.62144"] == 6
-    assert found["83.8861"] == 6
-    assert found["+Inf"] == 7
+    bounds = dict(buckets(latencies))
+    assert next(iter(bounds)) == "0.00128"
+    assert list(bounds)[-2:] == ["83.8861", "+Inf"]
+    assert bounds["0.00128"] == 2
+    assert bounds["0.00256"] == 3
+    assert bounds["1.31072"] == 5
+    assert bounds["2.62144"] == 6
+    assert bounds["83.8861"] == 6
+    assert bounds["+Inf"] == 7
     assert latencies.sum_s == pytest.approx(3_003.13256)
 
 
@@ -179,9 +179,9 @@ def test_counters_never_decrease_when_workers_and_masters_die(seed: int) -> None
         if kill := kills.get(step):
             kill()
         snapshot = run.snapshot()
-        found = exposed(Observed("numbers", Overview(run.plan, snapshot, None, 0.0, {})))
-        gaps += ("tuples_acked_total", ("count", "numbers")) not in found
-        for key, value in found.items():
+        samples = exposed(Observed("numbers", Overview(run.plan, snapshot, None, 0.0, {})))
+        gaps += ("tuples_acked_total", ("count", "numbers")) not in samples
+        for key, value in samples.items():
             if key[0].endswith(("_total", "_bucket", "_sum", "_count")):
                 assert value >= highest.get(key, 0.0), key
                 highest[key] = value

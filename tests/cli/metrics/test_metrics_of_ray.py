@@ -58,7 +58,7 @@ def test_ray_exports_the_counts_of_the_snapshot(ray_cluster: RayCluster) -> None
                 expected[f"ray_sunshower_tuples_{name}_total", component] = number
     assert len(expected) == 5
     deadline_s = time.monotonic() + 12 * EXPORT_S
-    while not (found := exported("numbers")).items() >= expected.items():
-        assert time.monotonic() < deadline_s, found
+    while not (samples := exported("numbers")).items() >= expected.items():
+        assert time.monotonic() < deadline_s, samples
     for component in ("count", "drop"):
-        assert 0 <= found["ray_sunshower_capacity", component] <= 1
+        assert 0 <= samples["ray_sunshower_capacity", component] <= 1

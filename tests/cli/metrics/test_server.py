@@ -81,17 +81,17 @@ def test_metrics_equal_the_status_and_ctrl_c_ends_all_processes(
     output = read_until(process.stdout, "Metrics are at")
     text = fetched(output.split("Metrics are at ")[1].split(". ")[0])
     status = json.loads(here("status", "finite", "--json").stdout)
-    found = {
+    samples = {
         (sample.name.removeprefix("sunshower_"), sample.labels.get("component")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.labels["topology"] == "finite"
     }
     count, drop = status["components"]["count"], status["components"]["drop"]
-    assert found["tuples_acked_total", "count"] == count["acked"] == 500
-    assert found["tuples_executed_total", "drop"] == drop["executed"] == 500
-    assert found["busy_seconds_total", "drop"] == drop["busy_s"] > 0
-    assert found["complete_latency_seconds_count", "count"] == 500
+    assert samples["tuples_acked_total", "count"] == count["acked"] == 500
+    assert samples["tuples_executed_total", "drop"] == drop["executed"] == 500
+    assert samples["busy_seconds_total", "drop"] == drop["busy_s"] > 0
+    assert samples["complete_latency_seconds_count", "count"] == 500
     assert 0 < count["p50_s"] <= count["p90_s"] <= count["p99_s"] <= count["max_s"]
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0

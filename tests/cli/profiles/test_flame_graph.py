@@ -26,17 +26,17 @@ STACKS = {
 
 
 def boxes(text: str) -> dict[str, ET.Element]:
-    found = ET.fromstring(text).iter(f"{SVG}g")
-    return {box.findtext(f"{SVG}title") or "": box for box in found if box.get("class") == "box"}
+    groups = ET.fromstring(text).iter(f"{SVG}g")
+    return {box.findtext(f"{SVG}title") or "": box for box in groups if box.get("class") == "box"}
 
 
 def test_each_function_has_a_box_below_its_caller_as_wide_as_its_share() -> None:
-    found = boxes(flame_graph(STACKS, "words"))
-    split = found["Split.process (/app/words.py:7): 70 samples, 67.3%"]
-    task = found["split[0] (<task>:10): 70 samples, 67.3%"]
-    route = found[f"{ROUTE}: 10 samples, 9.6%"]
+    by_title = boxes(flame_graph(STACKS, "words"))
+    split = by_title["Split.process (/app/words.py:7): 70 samples, 67.3%"]
+    task = by_title["split[0] (<task>:10): 70 samples, 67.3%"]
+    route = by_title[f"{ROUTE}: 10 samples, 9.6%"]
     rects = [box.find(f"{SVG}rect") for box in (task, split, route)]
-    (above, rect, below) = [dict(one.items()) for one in rects if one is not None]
+    (above, rect, below) = [dict(element.items()) for element in rects if element is not None]
     assert float(rect["width"]) == round(70 / 104 * 1200, 2)
     assert int(rect["y"]) - int(above["y"]) == int(below["y"]) - int(rect["y"]) == 18
     assert above["x"] == rect["x"]

@@ -27,7 +27,7 @@ CODE = """
             burn_time(record.value)
 
     def burn_time(value: int) -> int:
-        return sum(one * value % 7 for one in range(2_000))
+        return sum(factor * value % 7 for factor in range(2_000))
 
     topology = Topology("fire", workers=1)
     numbers = topology.spout("numbers", Counter())
@@ -87,10 +87,10 @@ def test_a_worker_that_dies_is_profiled_again_after_its_restart(
     # The time of the profile stops until the worker has started again, however long that takes.
     clock = {**vars(time), "monotonic": lambda: time.monotonic() - dead_s}
     monkeypatch.setattr(profile_recording, "time", SimpleNamespace(**clock))
-    found = profile_recording.record(run.id, [0], 10.0, in_process=True, look=kill_once)
-    assert found.samplers.keys() == {0}
-    assert found.missing == {}
-    assert any(";burn_time (" in stack for stack in found.stacks)
+    recorded = profile_recording.record(run.id, [0], 10.0, in_process=True, look=kill_once)
+    assert recorded.samplers.keys() == {0}
+    assert recorded.missing == {}
+    assert any(";burn_time (" in stack for stack in recorded.stacks)
 
 
 @pytest.mark.ray
@@ -136,19 +136,19 @@ def is_recording(here: Command, folder: Path) -> bool:
 
 def py_spies() -> list[str]:
     """The processes of py-spy that record for 300 s."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
         except OSError:
             continue  # it has ended
         if words[0].endswith("py-spy") and "300" in words:
-            found.append(" ".join(words))
-    return found
+            commands.append(" ".join(words))
+    return commands
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (("--seconds", "0.5"), "--seconds 0.5 is not between 1 and 300"),
         (("--seconds", "301"), "--seconds 301 is not between 1 and 300"),
@@ -158,9 +158,9 @@ def py_spies() -> list[str]:
     ],
 )
 def test_wrong_options_are_refused_before_the_profile(
-    printed_by: PrintedBy, tmp_path: Path, given: tuple[str, str], message: str
+    printed_by: PrintedBy, tmp_path: Path, arguments: tuple[str, str], message: str
 ) -> None:
-    option, value = given
+    option, value = arguments
     printed = printed_by("profile", "fire", option, value.format(tmp_path), status=1)
     assert message in printed.err.replace("\n", " ")
 

@@ -82,14 +82,14 @@ def run_to_end(total: int, seed: int) -> SimRun:
     return run
 
 
-def as_json(found: Overview) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(json.dumps(status_fields(found, 60.0), allow_nan=False))
+def as_json(overview: Overview) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(json.dumps(status_fields(overview, 60.0), allow_nan=False))
     return fields
 
 
-def exposed(found: Overview) -> dict[tuple[str, tuple[str, ...]], float]:
+def exposed(overview: Overview) -> dict[tuple[str, tuple[str, ...]], float]:
     registry = CollectorRegistry()
-    registry.register(TopologyCollector(lambda: [Observed(found.snapshot.topology, found)]))
+    registry.register(TopologyCollector(lambda: [Observed(overview.snapshot.topology, overview)]))
     families = text_string_to_metric_families(generate_latest(registry).decode())
     return {
         (sample.name.removeprefix("sunshower_"), tuple(sample.labels.values())): sample.value
@@ -101,8 +101,8 @@ def exposed(found: Overview) -> dict[tuple[str, tuple[str, ...]], float]:
 @pytest.mark.parametrize("seed", range(3))
 def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
     run = run_to_end(100, seed)
-    found = run.overview()
-    fields, samples = as_json(found)["components"], exposed(found)
+    overview = run.overview()
+    fields, samples = as_json(overview)["components"], exposed(overview)
     sevens = 15  # multiples of 7, which fail twice
     seen = {name: sum(run.results(name)) for name in ("sink", "all", "letters")}
     assert seen["sink"] == 100 - sevens
@@ -110,7 +110,7 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
     for name, sum_ in seen.items():
         assert fields[name]["acked"] == samples["tuples_acked_total", (name, "numbers")] == sum_
     for name, component in fields.items():
-        counts = vars(found.snapshot.component(name))
+        counts = vars(overview.snapshot.component(name))
         assert samples["busy_seconds_total", (name, "numbers")] == counts["busy_s"]
         for window in component["windows"].values():
             assert {key: window[key] for key in counts if key in window} == {
@@ -127,16 +127,19 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
         for stream, sent in component["streams"].items():
             number = samples["stream_sent_bytes_total", (name, stream, "numbers")]
             assert number == sent["bytes"] == counts["bytes_to"].get(stream, 0)
-        assert sum(one["executed"] for one in component["inputs"]) == counts["executed"]
-        for one in component["inputs"]:
-            source = (name, one["component"], one["stream"], "numbers")
-            assert samples["stream_tuples_executed_total", source] == one["executed"]
+        assert (
+            sum(stream_input["executed"] for stream_input in component["inputs"])
+            == counts["executed"]
+        )
+        for stream_input in component["inputs"]:
+            source = (name, stream_input["component"], stream_input["stream"], "numbers")
+            assert samples["stream_tuples_executed_total", source] == stream_input["executed"]
     assert fields["count"]["streams"]["default"]["bytes"] > 0
     assert fields["letters"]["inputs"] == [
         {"component": "count", "stream": "dead_letters", "executed": sevens}
     ]
     assert fields["count"]["streams"]["dead_letters"]["emitted"] == sevens
-    complete, of_spout = found.snapshot.latencies("count"), ("count", "numbers")
+    complete, of_spout = overview.snapshot.latencies("count"), ("count", "numbers")
     assert samples["complete_latency_seconds_count", of_spout] == fields["count"]["acked"]
     assert samples["complete_latency_seconds_sum", of_spout] == complete.sum_s
     failed = samples["trees_failed_total", ("exception", "count", "numbers")]
@@ -146,31 +149,33 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_failures_have_the_task_and_worker_where_they_happened(seed: int) -> None:
     run = run_to_end(100, seed)
-    found = run.overview()
-    tasks = {task.index: task.worker for task in found.plan.tasks_of("sink")}
-    failures = as_json(found)["components"]["count"]["failures"]
+    overview = run.overview()
+    tasks = {task.index: task.worker for task in overview.plan.tasks_of("sink")}
+    failures = as_json(overview)["components"]["count"]["failures"]
     assert {(failure["cause"], failure["component"]) for failure in failures} == {
         ("exception", "sink")
     }
     assert all(tasks[failure["task"]] == failure["worker"] for failure in failures)
     failed = dict.fromkeys(tasks, 0)
-    for task in found.snapshot.tasks():
+    for task in overview.snapshot.tasks():
         if task.component == "sink":
-            index = next(one.index for one in found.plan.tasks if one.id == task.task)
+            index = next(
+                planned.index for planned in overview.plan.tasks if planned.id == task.task
+            )
             failed[index] += task.counts.failed
     assert {failure["task"]: failure["count"] for failure in failures} == failed
-    in_sink = exposed(found)["trees_failed_in_total", ("exception", "sink", "numbers")]
-    assert in_sink == sum(failed.values()) == found.snapshot.component("count").failed
+    in_sink = exposed(overview)["trees_failed_in_total", ("exception", "sink", "numbers")]
+    assert in_sink == sum(failed.values()) == overview.snapshot.component("count").failed
 
 
 def test_bolts_have_latencies_of_their_code_and_of_their_queue() -> None:
-    found = run_to_end(200, 0).overview()
-    latencies = as_json(found)["components"]["sink"]["latencies"]
-    assert latencies["execute"]["count"] == found.snapshot.component("sink").executed
+    overview = run_to_end(200, 0).overview()
+    latencies = as_json(overview)["components"]["sink"]["latencies"]
+    assert latencies["execute"]["count"] == overview.snapshot.component("sink").executed
     assert latencies["queue"]["count"] == latencies["execute"]["count"]
     assert latencies["execute"]["p50_s"] == pytest.approx(0.01, rel=0.3)
     assert latencies["queue"]["p99_s"] > latencies["execute"]["p99_s"]
-    complete = as_json(found)["components"]["count"]["latencies"]["complete"]
+    complete = as_json(overview)["components"]["count"]["latencies"]["complete"]
     assert complete["max_s"] >= complete["p99_s"] >= complete["p50_s"] >= 0.01
 
 
@@ -209,8 +214,8 @@ def test_windows_continue_when_workers_and_the_master_die() -> None:
     assert windows["1m"]["acked"] == windows["all"]["acked"] > 0
     run.kill_master()
     run.wait(30.0)
-    found = run.overview()
-    fields = as_json(found)["components"]["sink"]
+    overview = run.overview()
+    fields = as_json(overview)["components"]["sink"]
     assert 0 < fields["windows"]["1m"]["acked"] < fields["windows"]["all"]["acked"]
     assert fields["windows"]["1m"]["for_s"] < 31.0
     assert fields["latencies"]["execute"]["count"] >= fields["acked"]
@@ -235,8 +240,8 @@ def test_a_window_is_behind_the_event_time_of_its_spout() -> None:
     minutes.shuffle().bolt("all", Sink(0.01))
     run = SimCluster(0).submit(topology.graph())
     run.wait(1.0)
-    found = run.overview()
-    fields, samples = as_json(found)["components"], exposed(found)
+    overview = run.overview()
+    fields, samples = as_json(overview)["components"], exposed(overview)
     newest = float(fields["readings"]["emitted"] - 1)
     for name in ("readings", "windows"):
         assert fields[name]["watermark_lag"] > 0

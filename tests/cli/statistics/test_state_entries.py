@@ -66,27 +66,27 @@ def settled(topology: Topology, entries: int | None, spout: str = "sales") -> Ov
         run = cluster.submit(topology.graph())
         for _ in range(2_000):
             run.wait(0.05)
-            found = run.overview()
-            is_acked = found.snapshot.component(spout).acked >= 5 * KEYS
-            if is_acked and found.snapshot.state_entries("kept") == entries:
-                return found
-        pytest.fail(f"{found.snapshot.state_entries('kept')} entries, and not {entries}")
+            overview = run.overview()
+            is_acked = overview.snapshot.component(spout).acked >= 5 * KEYS
+            if is_acked and overview.snapshot.state_entries("kept") == entries:
+                return overview
+        pytest.fail(f"{overview.snapshot.state_entries('kept')} entries, and not {entries}")
 
 
-@pytest.mark.parametrize("keep", [totals, processed, bolt], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("keep", [totals, processed, bolt], ids=lambda declare: declare.__name__)
 @pytest.mark.parametrize("place", ["in the task", "in memory", "in SQLite"])
 def test_each_key_is_an_entry(keep: Callable[[Any, Any], None], place: str, tmp_path: Path) -> None:
     states = {"in memory": MemoryState(), "in SQLite": SqliteState(tmp_path / "kept.db")}
     topology = Topology("shops")
     keep(topology.spout("sales", Records(endless, type=Sale)), states.get(place))
-    found = settled(topology, KEYS)
-    fields = status_fields(found, 1.0)["components"]
+    overview = settled(topology, KEYS)
+    fields = status_fields(overview, 1.0)["components"]
     assert fields["kept"]["state_entries"] == KEYS
     assert sum(task["state_entries"] for task in fields["kept"]["tasks"]) == KEYS
     assert min(task["state_entries"] for task in fields["kept"]["tasks"]) > 0
     assert fields["sales"]["state_entries"] is None
     registry = CollectorRegistry()
-    registry.register(TopologyCollector(lambda: [Observed("shops", found)]))
+    registry.register(TopologyCollector(lambda: [Observed("shops", overview)]))
     lines = generate_latest(registry).decode().splitlines()
     label = '{component="kept",topology="shops"}'
     assert f"sunshower_state_entries{label} {float(KEYS)}" in lines
@@ -101,28 +101,28 @@ def test_states_of_exactly_once_batches_have_entries(tmp_path: Path, is_stored: 
     sales = [Sale(f"shop-{n % KEYS}", float(n)) for n in range(5 * KEYS)]
     topology = Topology("shops")
     spout = FixedBatchSpout(sales, 10, type=Sale)
-    found = batches(topology, "sales", spout, store=InMemory(), interval_s=0.2)
-    found.group_by("shop").aggregate(count(), state=state, parallelism=2)
-    most = 0
+    sales_rows = batches(topology, "sales", spout, store=InMemory(), interval_s=0.2)
+    sales_rows.group_by("shop").aggregate(count(), state=state, parallelism=2)
+    largest = 0
     with SimCluster(seed=1, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph())
         while not run.wait(0.01):
             entries = (run.snapshot().state_entries(id) for id in topology.graph().components)
-            most = max(most, sum(entry or 0 for entry in entries))
-    assert most == KEYS
+            largest = max(largest, sum(entry or 0 for entry in entries))
+    assert largest == KEYS
 
 
 def test_status_lists_the_entries_of_each_task_of_a_component_with_a_state() -> None:
     topology = Topology("shops")
     totals(topology.spout("sales", Records(endless, type=Sale)), None)
-    found = settled(topology, KEYS)
+    overview = settled(topology, KEYS)
     screen = Console(width=160, record=True, file=StringIO())
     for id in ("kept", "sales"):
-        component = found.plan.graph.components[id]
-        screen.print(tasks_table(found.plan, found.snapshot, component))
+        component = overview.plan.graph.components[id]
+        screen.print(tasks_table(overview.plan, overview.snapshot, component))
     text = screen.export_text()
     assert text.count("entries") == 1
-    parts = [task.entries for task in found.snapshot.tasks_of("kept")]
+    parts = [task.entries for task in overview.snapshot.tasks_of("kept")]
     assert all(f" {part}" in text for part in parts)
 
 
@@ -141,21 +141,21 @@ class SlowCount:
 
 
 def test_counting_takes_at_most_a_ten_thousandth_of_the_time() -> None:
-    clock, found = ManualClock(), StateCount()
+    clock, count_of_state = ManualClock(), StateCount()
     bolt = SlowCount(clock, 0.01)
-    assert found.of(bolt, clock) == 1
+    assert count_of_state.of(bolt, clock) == 1
     clock.advance(99.0)
-    assert found.of(bolt, clock) == 1
+    assert count_of_state.of(bolt, clock) == 1
     clock.advance(1.1)
-    assert found.of(bolt, clock) == 2
+    assert count_of_state.of(bolt, clock) == 2
     free = SlowCount(clock, 0.0)
     assert [StateCount().of(free, clock) for _ in range(3)] == [1, 2, 3]
 
 
 def test_while_the_store_is_unavailable_the_last_count_is_kept() -> None:
-    clock, found = ManualClock(), StateCount()
+    clock, count_of_state = ManualClock(), StateCount()
     bolt = SlowCount(clock, 0.0)
-    assert found.of(bolt, clock) == 1
+    assert count_of_state.of(bolt, clock) == 1
     bolt.is_unavailable = True
-    assert found.of(bolt, clock) == 1
-    assert found.of(object(), clock) is None
+    assert count_of_state.of(bolt, clock) == 1
+    assert count_of_state.of(object(), clock) is None

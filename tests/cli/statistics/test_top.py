@@ -51,10 +51,10 @@ def show(number: Number) -> None: ...
 
 
 def latencies(*seconds: float) -> Latencies:
-    found = Latencies()
-    for one in seconds:
-        found.add_one(one)
-    return found
+    histogram = Latencies()
+    for duration in seconds:
+        histogram.add_one(duration)
+    return histogram
 
 
 def overview() -> Overview:

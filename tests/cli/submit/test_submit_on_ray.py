@@ -134,7 +134,8 @@ def submit(here: Command, write: Write) -> Command:
 
 
 @pytest.mark.parametrize(
-    "what", [one if one in QUICK else pytest.param(one, marks=long) for one in BROKEN]
+    "what",
+    [mistake if mistake in QUICK else pytest.param(mistake, marks=long) for mistake in BROKEN],
 )
 def test_submit_says_why_a_topology_does_not_work(
     what: str, submit: Command, here: Command

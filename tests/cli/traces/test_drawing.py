@@ -30,8 +30,8 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def printed(*what: RenderableType) -> str:
     file = io.StringIO()
     console = Terminal(file=file, width=150)
-    for one in what:
-        console.print(one)
+    for renderable in what:
+        console.print(renderable)
     return file.getvalue()
 
 
@@ -68,9 +68,9 @@ def test_a_wide_tree_is_drawn_in_part() -> None:
     assert "and 300 more edges" in printed(drawn_tree(wide))
 
 
-def unknown(found: TupleTrace) -> TupleTrace:
+def unknown(tree: TupleTrace) -> TupleTrace:
     return replace(
-        found, outcome="unknown", message_id="", attempt=None, emitted_s=None, ended_s=None
+        tree, outcome="unknown", message_id="", attempt=None, emitted_s=None, ended_s=None
     )
 
 

@@ -48,9 +48,9 @@ WORDS = """
 
 def until(look: Any, enough: Any) -> Any:
     end_s = time.monotonic() + 120
-    while not enough(found := look()):
-        assert time.monotonic() < end_s, found
-    return found
+    while not enough(answer := look()):
+        assert time.monotonic() < end_s, answer
+    return answer
 
 
 def file(write: Write, folder: Path, lines: list[str], settings: str = "") -> tuple[Path, Path]:
@@ -69,11 +69,11 @@ def test_trees_are_listed_drawn_and_exported_from_a_cluster(
     here("submit", path)
 
     def listed(*how: str) -> list[dict[str, Any]]:
-        found = until(
+        answer = until(
             lambda: json.loads(here("trace", "words", "--json", *how).stdout),
-            lambda found: found["silent"] == [],  # every worker has answered in time
+            lambda answer: answer["silent"] == [],  # every worker has answered in time
         )
-        trees: list[dict[str, Any]] = found["trees"]
+        trees: list[dict[str, Any]] = answer["trees"]
         return trees
 
     hung = until(

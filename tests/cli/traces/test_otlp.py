@@ -61,12 +61,12 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,))
+    otlp_receiver = Receiver()
+    thread = threading.Thread(target=otlp_receiver.server.serve_forever, args=(0.01,))
     thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    yield otlp_receiver
+    otlp_receiver.server.shutdown()
+    otlp_receiver.server.server_close()
     thread.join()
 
 

@@ -30,33 +30,33 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
     until(lambda: ask(url, "/api/letters?name=shop").json["all"] >= 2)
-    found = ask(url, "/api/letters?name=shop").json
-    assert found["places"] == [str(tmp_path / "dead.jsonl")]
+    listed = ask(url, "/api/letters?name=shop").json
+    assert listed["places"] == [str(tmp_path / "dead.jsonl")]
     # The waits before the second attempts are random: either letter may be the latest.
-    assert sorted(one["record"] for one in found["letters"]) == [
+    assert sorted(letter["record"] for letter in listed["letters"]) == [
         "number: 1, shop: a",
         "number: 3, shop: a",
     ]
-    times = [one["time"] for one in found["letters"]]
+    times = [letter["time"] for letter in listed["letters"]]
     assert times == sorted(times, reverse=True)
     (tmp_path / "open1").touch()
     body = json.dumps({"name": "shop", "letters": {"cause": "exception", "component": "check"}})
-    said = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=token)
-    assert said.json == {"said": "2 dead letters are being replayed"}
+    answer = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=token)
+    assert answer.json == {"said": "2 dead letters are being replayed"}
     until(lambda: not ask(url, "/api/replay?name=shop").json["running"])
     progress = ask(url, "/api/replay?name=shop").json
     assert progress == {"total": 2, "acked": 1, "dead_again": 1, "not_settled": 0, "errors": [],
                         "running": False}  # fmt: skip
     records = [json.loads(line)["number"] for line in (tmp_path / "out.jsonl").open()]
     assert sorted(records) == [0, 1, 2]
-    found = ask(url, "/api/letters?name=shop").json
-    assert sorted(str(one["replayed"]) for one in found["letters"]) == [
+    listed = ask(url, "/api/letters?name=shop").json
+    assert sorted(str(letter["replayed"]) for letter in listed["letters"]) == [
         "None", "acked", "dead letter",
     ]  # fmt: skip
 
     def spout() -> dict[str, Any]:
-        found = ask(url, "/api/topology?name=shop").json["components"]["sales"]
-        return cast("dict[str, Any]", found)
+        sales = ask(url, "/api/topology?name=shop").json["components"]["sales"]
+        return cast("dict[str, Any]", sales)
 
     until(lambda: spout()["acked"] >= 6)  # a replay is tracked and counted like any tuple
     assert (spout()["acked"], spout()["dead"]) == (6, 3)

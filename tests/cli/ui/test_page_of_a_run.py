@@ -29,9 +29,9 @@ FAILING = """
 def page_after(process: subprocess.Popen[str], topology: str) -> tuple[str, dict[str, Any]]:
     """What is on the standard error until the page stays, and what the page then shows."""
     errors = read_until(process.stderr, "until Ctrl-C")
-    found = re.search(r"http://127\.0\.0\.1:\d+/", errors)
-    assert found is not None, errors
-    with urlopen(f"{found[0]}api/topology?name={topology}", timeout=120) as answer:
+    url = re.search(r"http://127\.0\.0\.1:\d+/", errors)
+    assert url is not None, errors
+    with urlopen(f"{url[0]}api/topology?name={topology}", timeout=120) as answer:
         return errors, json.load(answer)
 
 

@@ -27,27 +27,27 @@ NUMBERS = """
 """
 
 
-def url_and_token(said: str) -> tuple[str, str]:
-    (url,) = re.findall(r"The page is at (\S+)", said)
-    (token,) = re.findall(r"need this token: (\S+)", said)
+def url_and_token(output: str) -> tuple[str, str]:
+    (url,) = re.findall(r"The page is at (\S+)", output)
+    (token,) = re.findall(r"need this token: (\S+)", output)
     return url, token
 
 
-def without_times(found: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
+def without_times(traces: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
     """The JSON of `trace` without its times, and the times. A worker reads its system clock for
     each answer, so the times of two answers differ slightly."""
     times: list[float] = []
-    for one in [*found["trees"], *(hop for tree in found["trees"] for hop in tree["hops"])]:
-        names = [name for name in one if name.endswith("_s") and one[name] is not None]
-        times += [one.pop(name) for name in names]
-    return found, times
+    for entry in [*traces["trees"], *(hop for tree in traces["trees"] for hop in tree["hops"])]:
+        names = [name for name in entry if name.endswith("_s") and entry[name] is not None]
+        times += [entry.pop(name) for name in names]
+    return traces, times
 
 
 def action(url: str, token: str, name: str) -> dict[str, str]:
     body = json.dumps({"name": "numbers", "action": name})
-    found = ask(url, "/api/action", "POST", body, X_Sunshower_Token=token)
-    assert found.status == 200, found.text
-    answer: dict[str, str] = found.json
+    response = ask(url, "/api/action", "POST", body, X_Sunshower_Token=token)
+    assert response.status == 200, response.text
+    answer: dict[str, str] = response.json
     return answer
 
 
@@ -122,8 +122,8 @@ def test_a_run_with_its_page_is_drained_from_there(start: Start, write: Write) -
     path = write(NUMBERS.format(total=1_000_000_000))
     process = start("run", path, "--ui", PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stderr, "need this token: "))
-    found = ask(url, "/api/topology?name=numbers").json
-    assert found["actions"] == ["activate", "deactivate", "rebalance", "drain"]
+    fields = ask(url, "/api/topology?name=numbers").json
+    assert fields["actions"] == ["activate", "deactivate", "rebalance", "drain"]
     assert ask(url, "/api/topology?name=other").status == 404
     assert action(url, token, "drain")["said"] == "numbers finishes what is pending, and ends"
     errors = process.communicate(timeout=120)[1]

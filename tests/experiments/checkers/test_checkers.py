@@ -290,8 +290,10 @@ def test_recovery_is_the_time_until_all_that_was_open_is_completed() -> None:
 
 
 def recovery_times(script: Script) -> list[float | None]:
-    found = recoveries(script.history())
-    times = [one.recovered_s and one.recovered_s - one.ended_s for one in found]
+    recovered = recoveries(script.history())
+    times = [
+        recovery.recovered_s and recovery.recovered_s - recovery.ended_s for recovery in recovered
+    ]
     return [None if time_s is None else round(time_s, 1) for time_s in times]
 
 

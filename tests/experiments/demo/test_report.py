@@ -57,9 +57,9 @@ def report(
 def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     assert results.counted == corpus.words
-    found = report(corpus, results, snapshot)
-    assert (found.lines, found.acked, found.lost, found.undercounted) == (5, 5, 0, 0)
-    assert found.verdict is Verdict.HOLDS
+    summary = report(corpus, results, snapshot)
+    assert (summary.lines, summary.acked, summary.lost, summary.undercounted) == (5, 5, 0, 0)
+    assert summary.verdict is Verdict.HOLDS
 
 
 def test_the_report_has_the_documented_keys(corpus: Corpus) -> None:
@@ -72,8 +72,8 @@ def test_a_missing_line_and_an_under_count_are_broken(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.lines[0] = replace(results.lines[0], acks=bytes([1, 1, 0, 1]))
     results.counted["question"] -= 1
-    found = report(corpus, results, snapshot)
-    assert (found.lost, found.undercounted, found.verdict) == (1, 1, Verdict.BROKEN)
+    summary = report(corpus, results, snapshot)
+    assert (summary.lost, summary.undercounted, summary.verdict) == (1, 1, Verdict.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_lines_settled_before_a_restart_count_as_acked(corpus: Corpus) -> None:
 
 def test_the_closing_page_shows_words_and_verdict(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
-    found, finding = make_report(
+    summary, finding = make_report(
         corpus, results, snapshot, 1.0, DemoNemesis(5, print), fault_wanted=False
     )
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(render(found, finding, results.counted, corpus.words, 5))
+        console.print(render(summary, finding, results.counted, corpus.words, 5))
     text = capture.get()
     assert "to " in text
     assert "lost" in text

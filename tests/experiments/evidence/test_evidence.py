@@ -75,6 +75,6 @@ def test_figures_are_counted(approved: SnapshotAssertion) -> None:
 def test_messages_of_a_log_are_distinguished_by_task_slot_and_offset() -> None:
     slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 70_000, 1 << 25, (1 << 25) + 1])
     numbers = (slots.ravel() << 48) | offsets.ravel()
-    found = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]
-    assert len(np.unique(found)) == 2 * len(numbers)
-    assert set(tasks_of(found[1]).tolist()) == {2}
+    keys = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]
+    assert len(np.unique(keys)) == 2 * len(numbers)
+    assert set(tasks_of(keys[1]).tolist()) == {2}

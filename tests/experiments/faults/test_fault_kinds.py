@@ -95,7 +95,7 @@ def test_the_same_seed_draws_the_same_target() -> None:
     def drawn() -> list[str]:
         run = FakeRun()
         dice = map(np.random.default_rng, range(20))
-        return [kill(anybody()).begin(run, run.plan, one).words for one in dice]
+        return [kill(anybody()).begin(run, run.plan, rng).words for rng in dice]
 
     assert drawn() == drawn()
     assert len(set(drawn())) > 1

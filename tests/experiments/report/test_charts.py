@@ -83,7 +83,7 @@ def long_fault() -> History:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "make_history",
     [
         pytest.param(lambda: History((), {}), id="nothing"),
         pytest.param(three_events, id="3 events"),
@@ -93,10 +93,12 @@ def long_fault() -> History:
         pytest.param(lambda: history(batches=1_000, batch=500), id="1,000,000 events"),
     ],
 )
-def test_a_time_line_is_drawn_of_few_events_and_of_many(given: Callable[[], History]) -> None:
+def test_a_time_line_is_drawn_of_few_events_and_of_many(
+    make_history: Callable[[], History],
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib warns if something does not fit
-        chart = timeline(make_series(given()))
+        chart = timeline(make_series(make_history()))
     check(chart)
     assert len(chart.svg) < 2_000_000  # small enough to mail, however long the run was
 
@@ -123,11 +125,13 @@ def test_a_run_with_batches_has_a_panel_for_them() -> None:
         script.add(What.NOTED, 1, detail=("batch begun", facts)).wait(0.2)
         script.add(What.NOTED, 1, detail=("batch committed", facts))
     with_some, without = (
-        timeline(make_series(one)) for one in (script.completed(1).history(), three_events())
+        timeline(make_series(recorded))
+        for recorded in (script.completed(1).history(), three_events())
     )
     check(with_some)
     heights = [
-        float(re.findall(r'viewBox="0 0 \S+ (\S+)"', one.svg)[0]) for one in (with_some, without)
+        float(re.findall(r'viewBox="0 0 \S+ (\S+)"', chart.svg)[0])
+        for chart in (with_some, without)
     ]
     assert heights[0] > heights[1]
 
@@ -178,10 +182,10 @@ def test_recovery_counts_from_the_end_of_a_fault() -> None:
 
 
 def test_the_worst_recoveries_are_shown_in_the_order_of_time() -> None:
-    found = [Recovery(f"f{n}", n, n, n + n % 5) for n in range(50)]
-    found.append(Recovery("never", 60, 60, None))
-    shown = longest(found, 3)
-    assert [one.fault for one in shown] == ["f4", "f9", "never"]
+    all_recoveries = [Recovery(f"f{n}", n, n, n + n % 5) for n in range(50)]
+    all_recoveries.append(Recovery("never", 60, 60, None))
+    shown = longest(all_recoveries, 3)
+    assert [recovery.fault for recovery in shown] == ["f4", "f9", "never"]
 
 
 @pytest.mark.parametrize("recovered_s", [2.0, 3.5, None])

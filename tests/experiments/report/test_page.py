@@ -53,29 +53,29 @@ class Reader(HTMLParser):
             self.text += f"{data} "
 
 
-def page(given: Outcome | None = None, *charts: Chart) -> Reader:
-    return Reader(run_page(given or outcome(), BACKGROUND, charts))
+def page(result: Outcome | None = None, *charts: Chart) -> Reader:
+    return Reader(run_page(result or outcome(), BACKGROUND, charts))
 
 
 def test_html_in_the_evidence_is_escaped() -> None:
-    found = page()
-    assert "script" not in found.tags
-    assert EVIL in found.text
-    assert "kill & <recover>" in found.text
-    assert "About <this>." in found.text
+    reader = page()
+    assert "script" not in reader.tags
+    assert EVIL in reader.text
+    assert "kill & <recover>" in reader.text
+    assert "About <this>." in reader.text
 
 
 def test_a_page_loads_nothing_and_contains_its_charts() -> None:
     charts = [timeline(make_series(history())), recovery_chart(outcome().recoveries)]
     text = run_page(outcome(), BACKGROUND, charts)
-    found = Reader(text)
-    assert found.tags.count("svg") == 2
-    assert all(one.startswith("#") for one in found.loaded)
+    reader = Reader(text)
+    assert reader.tags.count("svg") == 2
+    assert all(url.startswith("#") for url in reader.loaded)
     assert not re.findall(r"url\((?!#)|@import", text)
-    assert {"link", "img", "iframe", "object"}.isdisjoint(found.tags)
+    assert {"link", "img", "iframe", "object"}.isdisjoint(reader.tags)
     for chart in charts:
         assert f'id="{chart.name}"' in text
-        assert chart.caption in found.text
+        assert chart.caption in reader.text
 
 
 OUTCOMES = {
@@ -85,14 +85,14 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("given", OUTCOMES.values(), ids=OUTCOMES)
+@pytest.mark.parametrize("result", OUTCOMES.values(), ids=OUTCOMES)
 def test_a_page_shows_all_fields_of_the_outcome(
-    given: Outcome, approved: SnapshotAssertion
+    result: Outcome, approved: SnapshotAssertion
 ) -> None:
-    shown = page(given)
+    shown = page(result)
     assert [" ".join(line.split()) for line in shown.text.splitlines() if line.strip()] == approved
-    folded = "<details><summary>evidence" in run_page(given, BACKGROUND, [])
-    assert folded is (given.verdict is Verdict.HOLDS)
+    folded = "<details><summary>evidence" in run_page(result, BACKGROUND, [])
+    assert folded is (result.verdict is Verdict.HOLDS)
 
 
 def test_a_page_can_be_printed() -> None:
@@ -110,14 +110,14 @@ def test_the_summary_gives_the_most_serious_reason() -> None:
 
 def test_a_page_of_several_runs_links_to_each() -> None:
     points = [(f"00{n}", point(outcome(seed=n), ["timeout_s"])) for n in (1, 2)]
-    found = Reader(group_page("swept", points, {"other": 3}, BACKGROUND, [DRAWN]))
-    assert [one for one in found.loaded if one] == ["001/report.html", "002/report.html"]
-    assert "Of 2 runs: 2 BROKEN." in found.text
+    reader = Reader(group_page("swept", points, {"other": 3}, BACKGROUND, [DRAWN]))
+    assert [url for url in reader.loaded if url] == ["001/report.html", "002/report.html"]
+    assert "Of 2 runs: 2 BROKEN." in reader.text
 
 
 def test_the_chart_of_a_sweep_is_on_its_page() -> None:
     points = [("001", point(outcome(), ["timeout_s"]))]
-    chart = sweep_chart([one for _, one in points], "timeout_s")
+    chart = sweep_chart([run_point for _, run_point in points], "timeout_s")
     text = group_page("swept", points, {}, BACKGROUND, [chart])
     assert "<svg" in text
     assert "by-timeout_s.png" in text

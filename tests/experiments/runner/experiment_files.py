@@ -101,5 +101,5 @@ def latest(root: Path, name: str) -> Path:
 
 def read(folder: Path, name: str) -> Mapping[str, Any]:
     """One of its JSON files."""
-    found: Mapping[str, Any] = json.loads((folder / name).read_text())
-    return found
+    fields: Mapping[str, Any] = json.loads((folder / name).read_text())
+    return fields

@@ -40,7 +40,7 @@ def test_a_run_leaves_a_folder_with_all_files(
     assert plan["parameters"] == {"total": 200, "kill_every_s": 0.4, "timeout_s": 5.0}
     assert plan["steps"][0]["fault"] == "kill any relay"
     assert plan["begun"] <= plan["ended"]
-    assert {id: one["tasks"] for id, one in plan["graph"].items()}.keys() >= {"relay"}
+    assert {id: component["tasks"] for id, component in plan["graph"].items()}.keys() >= {"relay"}
     assert plan["commit"] is None  # the folder is in no repository
     assert results["verdict"] == "HOLDS"
     assert results["figures"]["completed"] == 200
@@ -71,10 +71,10 @@ def test_a_run_without_faults_proves_nothing(write: Write, printed_by: PrintedBy
 
 
 def test_standard_output_has_only_json(write: Write, printed_by: PrintedBy) -> None:
-    found = json.loads(printed_by("experiment", "run", write(HOLDING), "--json").out)
-    assert found["verdict"] == "HOLDS"
-    assert found["findings"][0]["checker"] == "at-least-once"
-    assert Path(found["folder"], "report.html").is_file()
+    fields = json.loads(printed_by("experiment", "run", write(HOLDING), "--json").out)
+    assert fields["verdict"] == "HOLDS"
+    assert fields["findings"][0]["checker"] == "at-least-once"
+    assert Path(fields["folder"], "report.html").is_file()
 
 
 def test_the_command_in_the_plan_makes_the_same_run_again(
@@ -82,10 +82,10 @@ def test_the_command_in_the_plan_makes_the_same_run_again(
 ) -> None:
     arguments = ("--seed", 5, "--set", "total=80", "--set", "kill_every_s=0.1")
     sunshower("experiment", "run", write(HOLDING), *arguments, "--folder", "my own runs")
-    own = tmp_path / "my own runs/kill-a-relay/latest"
-    first = own.resolve()
+    link = tmp_path / "my own runs/kill-a-relay/latest"
+    first = link.resolve()
     sunshower(*shlex.split(read(first, "plan.json")["command"])[1:])
-    second = own.resolve()
+    second = link.resolve()
     assert first != second
     assert (first / "history.jsonl").read_bytes() == (second / "history.jsonl").read_bytes()
 
@@ -127,8 +127,8 @@ def test_an_experiment_runs_its_own_sweep_unless_the_parameter_is_set(
     file = write(HOLDING.replace("checkers=(At", 'sweep={"total": [40, 80]}, checkers=(At'))
     command = ("experiment", "run", file, "--json")  # the runs are over before the first kill
     assert len(json.loads(printed_by(*command, status=1).out)["runs"]) == 2
-    one = json.loads(printed_by(*command, "--set", "total=40", status=1).out)
-    assert one["parameters"]["total"] == 40
+    fields = json.loads(printed_by(*command, "--set", "total=40", status=1).out)
+    assert fields["parameters"]["total"] == 40
 
 
 def test_a_table_of_runs_with_one_seed_fits_into_80_columns(

@@ -151,9 +151,9 @@ def test_there_is_no_report_of_a_run_without_results_and_history(
 def test_an_unfinished_run_with_a_history_has_a_report_marked_unknown(make: Make) -> None:
     past = history()
     folder = make(past=History(past.entries, past.tasks, cut="x"), stopped="interrupted")
-    found = remake(folder)
-    assert found.verdict is Verdict.UNKNOWN
-    assert found.figures["completed"] == 1_000
+    remade = remake(folder)
+    assert remade.verdict is Verdict.UNKNOWN
+    assert remade.figures["completed"] == 1_000
     text = (folder.path / "report.html").read_text()
     assert "?&nbsp;UNKNOWN" in text
     assert "did not finish: interrupted" in text
@@ -165,16 +165,16 @@ def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -
     whole = file.read_bytes()
     assert remake(folder).verdict is Verdict.HOLDS
     file.write_bytes(whole[: len(whole) // 2])
-    found = remake(folder)
-    assert found.verdict is Verdict.UNKNOWN
-    assert "history.jsonl breaks off at line" in found.findings[-1].reasons[0]
+    remade = remake(folder)
+    assert remade.verdict is Verdict.UNKNOWN
+    assert "history.jsonl breaks off at line" in remade.findings[-1].reasons[0]
     assert "breaks off" in (folder.path / "report.html").read_text()
 
 
 def test_a_broken_run_stays_broken_without_its_history(make: Make) -> None:
-    found = remake(make(result=outcome(Verdict.BROKEN)))
-    assert found.verdict is Verdict.BROKEN
-    assert found.findings[-1].reasons == ("it has no history.jsonl",)
+    remade = remake(make(result=outcome(Verdict.BROKEN)))
+    assert remade.verdict is Verdict.BROKEN
+    assert remade.findings[-1].reasons == ("it has no history.jsonl",)
 
 
 def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
@@ -259,8 +259,8 @@ def test_the_figures_of_a_group_are_medians_and_its_verdict_is_the_worst(
     group = make("many", swept={}, parameters={})
     for number, completed in enumerate((10, 30, 50), start=1):
         verdict = Verdict.BROKEN if number == 2 else Verdict.HOLDS
-        one = outcome(verdict, seed=number)
-        result = Outcome(**{**one.__dict__, "figures": {"completed": completed}})
+        base = outcome(verdict, seed=number)
+        result = Outcome(**{**base.__dict__, "figures": {"completed": completed}})
         make("many", result, folder=member(group, number))
     group.write("plan.json", {**group.plan, "ended": "now"})
     write_group_report(group)

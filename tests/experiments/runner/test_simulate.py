@@ -56,18 +56,18 @@ NUMBERS = """
 
 
 def tally(*verdicts: Verdict) -> Tally:
-    found = Tally(jobs=2)
+    counted = Tally(jobs=2)
     for seed, verdict in enumerate(verdicts):
-        found.add(SeedResult(seed, verdict, f"why {verdict}"), seconds=30.0)
-    return found
+        counted.add(SeedResult(seed, verdict, f"why {verdict}"), seconds=30.0)
+    return counted
 
 
 def test_the_tally_counts_each_verdict() -> None:
-    found = tally(Verdict.HOLDS, Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN)
-    fields = found.to_fields()
+    counted = tally(Verdict.HOLDS, Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN)
+    fields = counted.to_fields()
     assert list(fields) == KEYS
     assert list(fields.values()) == [4, 2, 1, 1, 30.0, 4.0, [2]]
-    assert list(found.unknown_reasons()) == ["1 UNKNOWN: why UNKNOWN"]
+    assert list(counted.unknown_reasons()) == ["1 UNKNOWN: why UNKNOWN"]
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def first_broken(task: SwarmTask) -> int:
 @pytest.mark.usefixtures("fragile")
 def test_a_failing_seed_is_shrunk_to_fewer_steps(write: Write) -> None:
     task = SwarmTask(str(write(NUMBERS)), messages=40)
-    found = shrink_seed(task, first_broken(task))
-    assert [finding.checker for finding in found.findings] == ["fragile"]
-    assert 0 < len(found.steps) < found.steps_before
-    assert "kill" in found.steps[-1]
-    assert any('"what": "begun", "fault": "kill show' in line for line in found.history)
+    shrunk = shrink_seed(task, first_broken(task))
+    assert [finding.checker for finding in shrunk.findings] == ["fragile"]
+    assert 0 < len(shrunk.steps) < shrunk.steps_before
+    assert "kill" in shrunk.steps[-1]
+    assert any('"what": "begun", "fault": "kill show' in line for line in shrunk.history)
 
 
 def test_the_same_seed_has_the_same_result(write: Write) -> None:
@@ -234,12 +234,12 @@ ON_STATES = """
 """
 
 
-@pytest.mark.parametrize("kept", [KEPT, KEPT_IN_FILES])
+@pytest.mark.parametrize("code", [KEPT, KEPT_IN_FILES])
 def test_states_are_empty_at_the_start_of_each_seed(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(kept, "kept.py")
+    write(code, "kept.py")
     (files := tmp_path / "files").mkdir()
     task = SwarmTask(str(write(ON_STATES)), messages=200, folder=str(files))
     totals, paths = tmp_path / "totals", len(sys.path)
@@ -266,19 +266,19 @@ def test_the_swarm_injects_faults_while_the_topology_has_work() -> None:
 def test_a_swarm_has_seeds_with_several_nodes(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[int] = []
+    node_counts: list[int] = []
 
     class CountingCluster(SimCluster):
-        def submit(self, *given: Any, **named: Any) -> SimRun:
-            run = super().submit(*given, **named)
-            found.append(len(run.nodes()))
+        def submit(self, *arguments: Any, **named: Any) -> SimRun:
+            run = super().submit(*arguments, **named)
+            node_counts.append(len(run.nodes()))
             return run
 
     monkeypatch.setattr("sunshower.experiments.runner.seed_search.SimCluster", CountingCluster)
     task = SwarmTask(str(write(NUMBERS)), messages=10)
     for seed in range(8):
         run_seed(task, seed)
-    assert set(found) == {1, 2, 3}
+    assert set(node_counts) == {1, 2, 3}
 
 
 def test_a_violated_invariant_is_broken(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,11 +302,11 @@ def test_seeds_are_simulated_in_processes_of_their_own(
     arguments = ("--seeds", 6, "--first", 3, "--jobs", 2, "--messages", 40)
     status = sunshower("simulate", file, *arguments, "--json")
     printed = capfd.readouterr()
-    found = json.loads(printed.out)  # nothing else: output of user code is suppressed
+    fields = json.loads(printed.out)  # nothing else: output of user code is suppressed
     assert status == 0, printed
-    assert list(found) == KEYS
-    assert found["seeds"] == 6
-    assert found["broken"] == 0
+    assert list(fields) == KEYS
+    assert fields["seeds"] == 6
+    assert fields["broken"] == 0
     assert set((tmp_path / "hashes").read_text().split()) == {"0"}
     assert os.environ.copy() == before
 

@@ -53,7 +53,7 @@ def test_acks_have_the_edges_of_inputs_and_of_the_rows_made_from_them(
         inputs.records = pa.table({"word": [word.word for word in inputs.records]})
     here.bolt("bolt").process(inputs)
     sent = here.sent("next")
-    rows = [row for one in sent for row in one.records["word"].to_pylist()]
+    rows = [row for output in sent for row in output.records["word"].to_pylist()]
     assert sorted(rows) == sorted(map(str, parents))
     acks, expected = here.reports().acks, edges_by_root([inputs, *sent])
     assert {r: v for r, v in acks.items() if v} == {r: v for r, v in expected.items() if v}

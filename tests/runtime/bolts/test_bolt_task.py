@@ -69,7 +69,9 @@ def test_acks_have_the_edges_of_inputs_and_of_their_outputs(
     assert {root: value for root, value in reports.acks.items() if value} == {
         root: value for root, value in expected.items() if value
     }
-    failed = [ROOT + s for text, own in zip(script, slots, strict=True) if "!" in text for s in own]
+    failed = [
+        ROOT + s for text, roots in zip(script, slots, strict=True) if "!" in text for s in roots
+    ]
     assert {root: len(why) for root, why in reports.fails.items()} == {
         root: failed.count(root) for root in failed
     }

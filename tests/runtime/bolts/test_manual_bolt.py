@@ -60,7 +60,7 @@ def test_ack_reports_the_input_edge_and_an_edge_for_each_target(sinks: int) -> N
     here = rig(emit_and_ack, sinks)
     batch = run(here)
     sent = here.sent("next")
-    assert len({edge for one in sent for edge in one.edges.tolist()}) == sinks
+    assert len({edge for output in sent for edge in output.edges.tolist()}) == sinks
     balance(here.reports().acks, batch, sent)
 
 
@@ -98,8 +98,8 @@ class Pairing:
         self.held.append(tuple)
         if len(self.held) == 2:
             out.emit(Word("pair"), self.held)
-            for one in self.held:
-                out.ack(one)
+            for held in self.held:
+                out.ack(held)
             self.held = []
 
 
@@ -328,8 +328,8 @@ def test_exception_of_flush_fails_open_inputs_that_have_outputs_in_the_batch() -
                 raise OSError("disk full")
 
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
-        for one in held:
-            out.ack(one)
+        for former in held:
+            out.ack(former)
         out.emit(tuple.record, tuple)
         held.append(tuple)
 

@@ -186,7 +186,7 @@ class Lines(Spout[Number]):
             yield None
 
 
-def one(spout: Any) -> Rig:
+def make_rig(spout: Any) -> Rig:
     topology = Topology("t", spout_pending=8)
     topology.spout("spout", spout).shuffle().bolt("bolt", swallow)
     return Rig(topology)
@@ -196,15 +196,15 @@ def swallow(number: Number) -> None: ...
 
 
 def values(rig: Rig) -> list[int]:
-    found: list[int] = []
+    values_sent: list[int] = []
     for batch in rig.sent("spout") + rig.sent("bolt"):
         records = batch.records
-        found += (
+        values_sent += (
             records["value"].to_pylist()
             if isinstance(records, pa.Table)
             else [r[0] for r in records]
         )
-    return found
+    return values_sent
 
 
 def emit(rig: Rig, limit: int = 2, times: int = 12) -> None:
@@ -214,7 +214,7 @@ def emit(rig: Rig, limit: int = 2, times: int = 12) -> None:
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
 def test_committed_is_the_lowest_number_that_is_not_settled(spout: Any) -> None:
-    rig = one(spout)
+    rig = make_rig(spout)
     task = rig.spout("spout")
     assert task.committed == 0
     emit(rig, 1, 8)
@@ -230,7 +230,7 @@ def test_committed_is_the_lowest_number_that_is_not_settled(spout: Any) -> None:
 @pytest.mark.parametrize("spout", [Lines, Rows])
 @pytest.mark.parametrize("position", [0, 1, 3, 4, 9])
 def test_resumed_source_skips_committed_records(spout: Any, position: int) -> None:
-    rig = one(spout)
+    rig = make_rig(spout)
     task = rig.spout("spout")
     task.source.begin_at(position)
     task.open(context(rig.plan, task.task))
@@ -248,7 +248,7 @@ def test_resumed_source_skips_committed_records(spout: Any, position: int) -> No
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
 def test_spout_that_stays_continues_its_source_and_emits_pending_records_again(spout: Any) -> None:
-    rig, next_life = one(spout), one(spout)
+    rig, next_life = make_rig(spout), make_rig(spout)
     task = rig.spout("spout")
     emit(rig, 1, 8)
     before = values(rig)
@@ -268,7 +268,7 @@ def test_spout_that_stays_continues_its_source_and_emits_pending_records_again(s
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
 def test_transfer_of_a_spout_that_moves_has_only_its_position(spout: Any) -> None:
-    rig = one(spout)
+    rig = make_rig(spout)
     task = rig.spout("spout")
     emit(rig, 1, 8)
     task.complete(task.pending.all_roots()[:2], 0.0)
@@ -294,7 +294,7 @@ class Manual(Spout[Number]):
 
 
 def test_transfer_of_a_manual_spout_that_moves_has_its_state_and_its_open_messages() -> None:
-    rig, next_life = one(Manual), one(Manual)
+    rig, next_life = make_rig(Manual), make_rig(Manual)
     task = rig.spout("spout")
     task.emit(0.0, 8)
     task.emit(0.0, 8)

@@ -32,11 +32,11 @@ from tests.runtime.chains import DOUBT_S, SLEEPS, TOTAL, Chains, Flaky, Number, 
 
 @pytest.mark.parametrize("where", ["__init__", "prepare"])
 def test_bolt_that_cannot_be_created_at_first_keeps_its_inbox_and_loses_nothing(where: str) -> None:
-    chains, flaky, made = Chains(), Flaky(3), []
+    chains, flaky, bolts = Chains(), Flaky(3), []
 
     class Bad(Bolt[Number, None]):
         def __init__(self) -> None:
-            made.append(self)
+            bolts.append(self)
             if where == "__init__":
                 flaky()
 
@@ -52,7 +52,7 @@ def test_bolt_that_cannot_be_created_at_first_keeps_its_inbox_and_loses_nothing(
     net.run()
     chains.healthy_chain_is_done()
     assert chains.got == Counter(range(TOTAL)), "nothing was lost, nothing came twice"
-    assert len(made) == 4, "a new bolt for each try"
+    assert len(bolts) == 4, "a new bolt for each try"
     assert 0.1 + 0.2 + 0.4 < net.now() < 3.0
     health = chains.health("bad")
     assert (health.standing, health.errors) == (Standing.RUNNING, 3)
@@ -119,11 +119,11 @@ def test_source_that_raises_is_created_again_and_continues_where_it_was(level: s
 
 
 def test_spout_that_raises_in_next_tuple_is_called_again_and_its_emitted_records_are_sent() -> None:
-    chains, made = Chains(), []
+    chains, spouts = Chains(), []
 
     class Bad(Spout[Number]):
         def __init__(self) -> None:
-            made.append(self)
+            spouts.append(self)
             self.n = 0
 
         def next_tuple(self, out: Any) -> None:
@@ -139,7 +139,7 @@ def test_spout_that_raises_in_next_tuple_is_called_again_and_its_emitted_records
     chains.start().run()
     chains.healthy_chain_is_done()
     assert chains.got == Counter(range(TOTAL))
-    assert len(made) == 1, "the same spout is called again"
+    assert len(spouts) == 1, "the same spout is called again"
     assert chains.health("bad").errors == 4
     assert chains.health("bad").last[0].text == "next_tuple of bad[0] raised OSError: gone"
 
@@ -415,5 +415,5 @@ def test_neighbours_in_other_workers_continue_too() -> None:
 
     chains.topology.spout("more", Numbers(1)).shuffle().bolt("bad", Bad)
     net = chains.start(Layout.ISOLATE)
-    net.until(lambda: flaky.calls == 5 and len(chains.kept) == TOTAL)
+    net.until(lambda: flaky.calls == 5 and len(chains.healthy) == TOTAL)
     chains.healthy_chain_is_done()

@@ -107,9 +107,9 @@ BOLTS = pytest.mark.parametrize("bolt", [Automatic, Generating, Manual, Columns]
 
 
 def topology(bolt: Any, log: Log, **settings: Any) -> Topology:
-    made = Topology("t", message_timeout_s=10_000, **{"attempts_max": 3, **settings})
-    made.spout("numbers", Numbers(log)).shuffle().bolt("keep", bolt(log))
-    return made
+    declared = Topology("t", message_timeout_s=10_000, **{"attempts_max": 3, **settings})
+    declared.spout("numbers", Numbers(log)).shuffle().bolt("keep", bolt(log))
+    return declared
 
 
 # ---- the recorder -------------------------------------------------------------------------------
@@ -133,32 +133,32 @@ def test_process_that_died_in_a_call_leaves_its_task_and_its_roots() -> None:
     buffer, recorder, _ = make_recorder()
     roots = np.arange(5, dtype=np.uint64)
     recorder.begin(2, roots, 1.0)
-    found = read(bytes(buffer), 3)
-    assert found is not None
-    assert (found.task, found.suspects.tolist(), found.stack) == (2, [0, 1, 2, 3, 4], "")
+    report = read(bytes(buffer), 3)
+    assert report is not None
+    assert (report.task, report.suspects.tolist(), report.stack) == (2, [0, 1, 2, 3, 4], "")
 
 
 def test_of_a_very_large_batch_only_the_first_roots_are_noted() -> None:
     buffer, recorder, _ = make_recorder()
     recorder.begin(2, np.arange(ROOTS_MAX + 9, dtype=np.uint64), 1.0)
-    found = read(buffer, 3)
-    assert found is not None
-    assert found.suspects.tolist() == list(range(ROOTS_MAX))
+    report = read(buffer, 3)
+    assert report is not None
+    assert report.suspects.tolist() == list(range(ROOTS_MAX))
 
 
 def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
     buffer, recorder, plan = make_recorder()
     recorder.begin(2, NO_IDS, 1.0)
     recorder.note_stack("x" * STACK_MAX + "the end")
-    found = read(buffer, 3)
-    assert found is not None
-    assert found.stack.endswith("the end")
-    assert len(found.stack) == STACK_MAX
-    failure = found.failure(plan)
+    report = read(buffer, 3)
+    assert report is not None
+    assert report.stack.endswith("the end")
+    assert len(report.stack) == STACK_MAX
+    failure = report.failure(plan)
     assert (failure.cause, failure.component, failure.traceback) == (
         Cause.BLOCKED,
         "keep",
-        found.stack,
+        report.stack,
     )
 
 
@@ -179,9 +179,9 @@ def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
     mine = make_roots(9, np.array([2, 1, 1], np.uint32), slots)  # 4 and 5 have other trees
     foreign = make_roots(8, np.array([2, 2, 2], np.uint32), slots)
     recorder.begin(2, np.concatenate([mine, foreign]), 1.0)
-    found = read(buffer, 3)
-    assert found is not None
-    assert found.numbers == {1: (70,)}
+    report = read(buffer, 3)
+    assert report is not None
+    assert report.numbers == {1: (70,)}
 
 
 def test_recorder_has_the_drawn_positions_of_its_spouts() -> None:
@@ -197,9 +197,9 @@ def test_recorder_has_the_drawn_positions_of_its_spouts() -> None:
 
 
 def report_in(buffer: bytearray) -> CrashReport:
-    found = read(buffer, 3)
-    assert found is not None
-    return found
+    report = read(buffer, 3)
+    assert report is not None
+    return report
 
 
 def test_recorder_that_is_too_small_names_no_messages_but_works() -> None:

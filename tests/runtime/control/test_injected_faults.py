@@ -175,14 +175,14 @@ def fates(injected: InjectedFaults) -> dict[tuple[str, str], bool]:
     """(component, component) → whether packets between their workers are well; one task each."""
     here = plan(layout=Layout.ISOLATE)
     names = {worker: here.tasks_on(worker)[0].component for worker in here.workers}
-    found = {}
+    arrives = {}
     for worker in here.workers:
         core = Worker(here, worker, 1, seeded(worker), Alone(chain(Rows(), Automatic())).clock)
         core.desired_state(DesiredState(injected=injected))
         for peer in here.workers:
             if peer != worker:
-                found[names[worker], names[peer]] = core.fate(peer) is WELL
-    return found
+                arrives[names[worker], names[peer]] = core.fate(peer) is WELL
+    return arrives
 
 
 def test_link_concerns_packets_from_its_source_to_its_target_and_no_others() -> None:

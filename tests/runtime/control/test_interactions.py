@@ -62,13 +62,13 @@ class Few(Spout[Number]):
 
 
 def topology(spout: Any, **settings: Any) -> Topology:
-    made = Topology("t", **{"ackers": 1, "workers": 1, **settings})
-    made.spout("numbers", spout).shuffle().bolt("sink", sink)
-    return made
+    declared = Topology("t", **{"ackers": 1, "workers": 1, **settings})
+    declared.spout("numbers", spout).shuffle().bolt("sink", sink)
+    return declared
 
 
-def placed(made: Topology) -> Plan:
-    return make_plan(made.graph(), Layout.PACK)
+def placed(declared: Topology) -> Plan:
+    return make_plan(declared.graph(), Layout.PACK)
 
 
 def work(worker: Worker, clock: ManualClock, turns: int) -> None:
@@ -79,13 +79,13 @@ def work(worker: Worker, clock: ManualClock, turns: int) -> None:
 
 def test_restore_that_raises_once_is_called_again_and_no_message_waits_twice() -> None:
     Manual.refuses_to_restore = 1
-    here, there = Rig(topology(Manual)), Rig(topology(Manual))
+    here, other = Rig(topology(Manual)), Rig(topology(Manual))
     here.spout("numbers").emit(0.0, 3)
     transfer = here.spout("numbers").pack(stays=False, now=0.0)
-    successor = there.spout("numbers")
+    successor = other.spout("numbers")
     with pytest.raises(Raised):
-        successor.unpack(transfer, context(there.plan, successor.task))
-    successor.unpack(transfer, context(there.plan, successor.task))
+        successor.unpack(transfer, context(other.plan, successor.task))
+    successor.unpack(transfer, context(other.plan, successor.task))
     assert len(successor.replays.line) == len(transfer.waiting) == 3
 
 
@@ -117,9 +117,9 @@ def test_transfer_that_was_not_unpacked_is_part_of_the_next_transfer() -> None:
         def snapshot(self) -> int:
             raise AssertionError("it was never prepared")
 
-    made = Topology("t", ackers=1, workers=1)
-    made.spout("numbers", Endless).shuffle().bolt("unavailable", NeverPrepared)
-    plan, clock = placed(made), ManualClock()
+    declared = Topology("t", ackers=1, workers=1)
+    declared.spout("numbers", Endless).shuffle().bolt("unavailable", NeverPrepared)
+    plan, clock = placed(declared), ManualClock()
     task = plan.tasks_of("unavailable")[0].id
     worker = Worker(plan, 0, 2, seeded(1), clock, transfer={task: TaskTransfer(state=41)})
     worker.step()
@@ -167,9 +167,9 @@ class Keeps(Bolt[Number, None]):
 
 
 def test_collector_that_a_bolt_has_kept_works_in_its_next_life() -> None:
-    made = Topology("t", ackers=1, workers=1, spout_pending=8)
-    made.spout("numbers", Few).shuffle().bolt("keeps", Keeps)
-    plan, clock = placed(made), ManualClock()
+    declared = Topology("t", ackers=1, workers=1, spout_pending=8)
+    declared.spout("numbers", Few).shuffle().bolt("keeps", Keeps)
+    plan, clock = placed(declared), ManualClock()
     before = Worker(plan, 0, 1, seeded(1), clock)
     while before._spouts[0]._acked < 8:
         before.step()
@@ -198,9 +198,9 @@ def test_untracked_failure_is_reported_at_the_end_although_its_worker_has_restar
     def refuse(number: Number) -> None:
         raise ValueError("never")
 
-    made = Topology("t", ackers=0, workers=1)
-    made.spout("numbers", Few).shuffle().bolt("refuse", refuse)
-    plan, clock = placed(made), ManualClock()
+    declared = Topology("t", ackers=0, workers=1)
+    declared.spout("numbers", Few).shuffle().bolt("refuse", refuse)
+    plan, clock = placed(declared), ManualClock()
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
     worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     work(worker, clock, 30)

@@ -107,8 +107,8 @@ class Run:
 
 
 def limit(run: Run) -> tuple[LimitKind, str]:
-    found = run.progress().limit
-    return found.kind, found.component
+    bound = run.progress().limit
+    return bound.kind, bound.component
 
 
 # ---- why is it not faster? ----------------------------------------------------------------------
@@ -137,19 +137,19 @@ def test_a_few_keys_have_the_load() -> None:
 def test_a_worker_whose_tasks_share_its_thread() -> None:
     run = Run()
     run.busy("slow", 0.6)
-    found = run.progress().limit
-    assert found.kind is LimitKind.WORKER
-    assert "More workers would help" in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.WORKER
+    assert "More workers would help" in bound.text
 
 
 def test_full_processors_come_before_the_component_that_uses_them() -> None:
     run = Run()
     run.busy("slow", 0.97)
     run.machine = 2 * FOR_S * 0.99, 2
-    found = run.progress().limit
-    assert found.kind is LimitKind.PROCESSOR
-    assert "host" in found.text
-    assert "slow" in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.PROCESSOR
+    assert "host" in bound.text
+    assert "slow" in bound.text
     run.machine = FOR_S, 2  # half of them
     assert limit(run) == (LimitKind.COMPONENT, "slow")
 
@@ -159,17 +159,17 @@ def test_processors_that_other_programs_fill_and_tasks_that_need_none() -> None:
     run.busy("slow", 0.97)
     run.machine = 2 * FOR_S * 0.99, 2
     run.threads = {0: (0.2, 0.7), 1: (0.2, 0.7)}
-    found = run.progress().limit
-    assert found.kind is LimitKind.PROCESSOR
-    assert "mostly by other programs (this topology uses 20%)" in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.PROCESSOR
+    assert "mostly by other programs (this topology uses 20%)" in bound.text
     run.threads = {0: (0.02, 0.05), 1: (0.02, 0.05)}  # the code waits for a store
     assert limit(run) == (LimitKind.COMPONENT, "slow")
     assert "mostly wait there for something else" in run.progress().limit.text
     assert "(each input takes 29.1 ms)" in run.progress().limit.text
     run.threads = {0: (0.99, 0.0), 1: (0.99, 0.0)}
-    found = run.progress().limit
-    assert found.kind is LimitKind.PROCESSOR
-    assert "other programs" not in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.PROCESSOR
+    assert "other programs" not in bound.text
 
 
 def test_a_spout_and_a_bolt_that_fill_one_thread_do_not_keep_up() -> None:
@@ -180,9 +180,9 @@ def test_a_spout_and_a_bolt_that_fill_one_thread_do_not_keep_up() -> None:
     assert limit(run) == (LimitKind.IDLE, "")
     worker = run.tasks("numbers")[0].worker
     run.threads = {worker: (0.5, 0.48)}
-    found = run.progress().limit
-    assert found.kind is LimitKind.WORKER
-    assert f"Worker {worker} is full (98%)" in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.WORKER
+    assert f"Worker {worker} is full (98%)" in bound.text
     run.busy("slow", 0.01, queue_s=0.0)
     assert limit(run) == (LimitKind.COMPONENT, "numbers")
     run.threads = {worker: (0.5, 0.2)}
@@ -198,9 +198,9 @@ def test_what_a_source_that_falls_behind_waits_for_although_nothing_is_full() ->
     assert "One of the 4 tasks of slow is the slowest (70%)" in run.progress().limit.text
     assert run.progress().bottleneck == "slow"
     run.busy("slow", 0.7, 0.1, queue_s=0.0)
-    found = run.progress().limit
-    assert found.kind is LimitKind.UNKNOWN
-    assert "what it reads from may deliver no more" in found.text
+    bound = run.progress().limit
+    assert bound.kind is LimitKind.UNKNOWN
+    assert "what it reads from may deliver no more" in bound.text
 
 
 def test_tuples_that_fail_again_and_again_let_a_source_fall_behind() -> None:
@@ -302,9 +302,9 @@ def test_at_first_nothing_is_known() -> None:
     first = run.snapshot(run.now, 0.0)
     assert watch.added(run.plan, first, BEGIN_S).progress is not None
     watch.see(first.workers, {}, 0, BEGIN_S)
-    found = watch.added(run.plan, first, BEGIN_S + 0.5)
-    assert found.progress is not None
-    assert found.progress.limit.kind is LimitKind.UNKNOWN
+    snapshot = watch.added(run.plan, first, BEGIN_S + 0.5)
+    assert snapshot.progress is not None
+    assert snapshot.progress.limit.kind is LimitKind.UNKNOWN
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -83,9 +83,9 @@ def test_a_snapshot_names_the_silent_workers_that_wait_for_room(master: Master) 
     start_all(master)
     assert not master.snapshot(0.0).unplaced
     master.stored.fenced[BOLT] = 1
-    found = master.snapshot(0.0)
-    assert found.without_room == (BOLT,)
-    assert found.unplaced[0].startswith("worker 1 waits for a node with memory free")
+    snapshot = master.snapshot(0.0)
+    assert snapshot.without_room == (BOLT,)
+    assert snapshot.unplaced[0].startswith("worker 1 waits for a node with memory free")
 
 
 class Held(Bolt[Number, None]):
@@ -319,9 +319,9 @@ def test_next_life_gets_the_quarantined_tasks_also_from_the_next_master(
     start_all(master)
     master.apply(events.Statistics(quarantined(BOLT)), 0.0)
     successor = Master(plan, MasterState.from_bytes(master.stored.to_bytes()))
-    for one in (master, successor):
-        assert one.apply(events.Hello(BOLT), 1.0).answer.quarantined == {2: (WHY, 30.0)}
-        assert one.apply(events.Hello(SPOUT), 1.0).answer.quarantined == {}
+    for leader in (master, successor):
+        assert leader.apply(events.Hello(BOLT), 1.0).answer.quarantined == {2: (WHY, 30.0)}
+        assert leader.apply(events.Hello(SPOUT), 1.0).answer.quarantined == {}
 
 
 def test_worker_that_dies_again_and_again_gets_a_delay_and_its_task_is_quarantined(

@@ -77,9 +77,11 @@ def test_latencies_of_former_lives_are_read_as_they_were_written() -> None:
     state.retire(life(0.25, 0.5))
     state.retire(life(8.0))
     read = MasterState.from_bytes(state.to_bytes())
-    was, found = (one.retired["lines"].latencies[LatencyKind.COMPLETE] for one in (state, read))
-    assert found.to_fields() == was.to_fields()
-    assert (found.sum_s, found.max_s) == (8.75, 8.0)
+    was, after = (
+        stored.retired["lines"].latencies[LatencyKind.COMPLETE] for stored in (state, read)
+    )
+    assert after.to_fields() == was.to_fields()
+    assert (after.sum_s, after.max_s) == (8.75, 8.0)
     assert read.retired["lines"].counts == Counts()
 
 
@@ -94,8 +96,8 @@ def test_counts_and_latencies_of_bolts_of_former_lives_are_kept_too() -> None:
     task = TaskStats(1, "split", counts, measured)
     state.retire(WorkerStats(0, 1, (task,)))
     read = MasterState.from_bytes(state.to_bytes())
-    found = read.retired["split"]
-    assert vars(found.counts) == vars(counts)
-    assert found.latencies.keys() == measured.keys()
+    split = read.retired["split"]
+    assert vars(split.counts) == vars(counts)
+    assert split.latencies.keys() == measured.keys()
     for kind, latencies in measured.items():
-        assert found.latencies[kind].to_fields() == latencies.to_fields()
+        assert split.latencies[kind].to_fields() == latencies.to_fields()

@@ -61,10 +61,10 @@ def plan(
     return make_plan(topology.graph(), layout)
 
 
-def per_worker(some: Plan, component: str | None = None) -> Multiset[int]:
+def per_worker(topology_plan: Plan, component: str | None = None) -> Multiset[int]:
     """How many tasks each worker has, ackers aside; those with none are left out."""
-    names = some.graph.components if component is None else [component]
-    return Multiset(task.worker for name in names for task in some.tasks_of(name))
+    names = topology_plan.graph.components if component is None else [component]
+    return Multiset(task.worker for name in names for task in topology_plan.tasks_of(name))
 
 
 def is_even(counts: Multiset[int], workers: int) -> bool:

@@ -64,13 +64,13 @@ class DyingWorker:
 @pytest.fixture
 def worker() -> DyingWorker:
     """The bolt has just been quarantined, because its process died six times."""
-    found = DyingWorker()
-    found.hello()
-    found.die(5)
-    assert not found.degraded
-    welcome = found.die(1)
+    dying = DyingWorker()
+    dying.hello()
+    dying.die(5)
+    assert not dying.degraded
+    welcome = dying.die(1)
     assert waits_s(welcome) == {BOLT: 30.0}
-    return found
+    return dying
 
 
 RUNS = Health(Standing.RUNNING)

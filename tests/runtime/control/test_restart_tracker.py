@@ -39,11 +39,13 @@ def died(
     last: WorkerStats | None = None,
 ) -> list[dict[int, str]]:
     """Deaths in a row, each `after_s` after tasks were opened. Returns what each quarantines."""
-    found = []
+    quarantined = []
     for _ in range(times):
         now = tracker.began(worker, 100.0) + 100.0 + after_s
-        found.append({t: e.text for t, e in tracker.died(worker, now, last, crash_report).items()})
-    return found
+        quarantined.append(
+            {t: e.text for t, e in tracker.died(worker, now, last, crash_report).items()}
+        )
+    return quarantined
 
 
 def crash_in(task: int | None) -> CrashReport:
@@ -94,11 +96,15 @@ def test_life_whose_start_this_master_has_not_seen_counts_as_long() -> None:
 
 
 def test_task_whose_code_ran_at_each_of_six_deaths_is_quarantined() -> None:
-    found = died(RestartTracker(PLAN), 6, crash_report=crash_in(FIRST))
-    assert found[:5] == [{}] * 5
-    assert list(found[5]) == [FIRST]
-    assert found[5][FIRST].startswith("first[0] is not run any more: the process of its worker")
-    assert "died 6 times in a row, each time within 5 s, while it was running" in found[5][FIRST]
+    quarantined = died(RestartTracker(PLAN), 6, crash_report=crash_in(FIRST))
+    assert quarantined[:5] == [{}] * 5
+    assert list(quarantined[5]) == [FIRST]
+    assert quarantined[5][FIRST].startswith(
+        "first[0] is not run any more: the process of its worker"
+    )
+    assert (
+        "died 6 times in a row, each time within 5 s, while it was running" in quarantined[5][FIRST]
+    )
 
 
 def test_without_a_crash_report_all_tasks_except_ackers_are_quarantined() -> None:

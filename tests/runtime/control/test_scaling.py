@@ -60,13 +60,13 @@ def with_numbers(plan: Plan, workers: int, **tasks: int) -> Plan:
 
 def loads(plan: Plan, queue_s: float = 0.0, **shares: float | list[float]) -> dict[str, Load]:
     """The same load of each task of a component, or that of each; the others do nothing."""
-    found = {}
+    by_component = {}
     for id in plan.graph.components:
         share, tasks = shares.get(id, 0.0), plan.tasks_of(id)
         each = share if isinstance(share, list) else [share] * len(tasks)
         busy = {task.id: value for task, value in zip(tasks, each, strict=True)}
-        found[id] = Load(busy, queue_s=queue_s if max(each) > BUSY else 0.0)
-    return found
+        by_component[id] = Load(busy, queue_s=queue_s if max(each) > BUSY else 0.0)
+    return by_component
 
 
 def decided(plan: Plan, of: dict[str, Load], held: tuple[str, ...] = ()) -> Change | None:
@@ -261,10 +261,10 @@ def processed(plan: Plan, demand: dict[str, float]) -> tuple[dict[str, Load], fl
 
 @given(COUNTS, COUNTS, COUNTS, DEMANDS, DEMANDS)
 def test_a_constant_load_is_processed_after_a_few_changes_and_then_nothing_changes(
-    workers: int, first: int, second: int, one: float, other: float
+    workers: int, first: int, second: int, first_demand: float, second_demand: float
 ) -> None:
     plan, history = with_numbers(chain(), workers, first=first, second=second), []
-    demand = {"first": one, "second": other}
+    demand = {"first": first_demand, "second": second_demand}
     for _ in range(8):
         of, share = processed(plan, demand)
         if (change := decided(plan, of)) is None:

@@ -23,11 +23,11 @@ def master() -> Master:
     """Of a topology on two workers, whose task 2 is stuck in a call."""
     topology = Topology("t", workers=2)
     topology.spout("numbers", Counter(9)).shuffle().bolt("keep", keep, parallelism=2)
-    made = Master(make_plan(topology.graph()))
+    core = Master(make_plan(topology.graph()))
     for worker in (0, 1):
-        made.apply(events.Hello(worker), 0.0)
-    made.apply(events.Stuck(0, 1, 2, 10.0, "a.py:3 in keep: wait()"), 50.0)
-    return made
+        core.apply(events.Hello(worker), 0.0)
+    core.apply(events.Stuck(0, 1, 2, 10.0, "a.py:3 in keep: wait()"), 50.0)
+    return core
 
 
 def test_age_of_a_call_grows_without_further_reports(master: Master) -> None:

@@ -43,8 +43,8 @@ class BrieflyUnavailable(Bolt[Number, None]):
 
 @pytest.fixture
 def cluster() -> Iterator[SimCluster]:
-    with SimCluster(3) as found:
-        yield found
+    with SimCluster(3) as simulated:
+        yield simulated
 
 
 def lines_of(run: SimRun, event: str) -> list[LogLine]:
@@ -64,8 +64,8 @@ def test_the_text_of_a_failure_names_the_task_of_its_line(cluster: SimCluster) -
     run = cluster.submit(refusing(tasks=2).graph())
     run.wait(60.0)
     failed = lines_of(run, "failed")
-    assert {one.task for one in failed} == {0, 1}
-    assert all(f"exception in work[{one.task}]:" in one.text for one in failed)
+    assert {line.task for line in failed} == {0, 1}
+    assert all(f"exception in work[{line.task}]:" in line.text for line in failed)
 
 
 def test_failures_and_dead_letters_have_component_task_cause_and_count(
@@ -74,14 +74,14 @@ def test_failures_and_dead_letters_have_component_task_cause_and_count(
     run = cluster.submit(refusing().graph())
     run.wait(60.0)
     failed = lines_of(run, "failed")
-    assert {(one.component, one.task, one.level) for one in failed} == {("work", 0, "warning")}
+    assert {(line.component, line.task, line.level) for line in failed} == {("work", 0, "warning")}
     assert "tuples of spout 'numbers' failed: exception in work[0]: ValueError" in failed[0].text
     assert failed[0].worker == run.plan.tasks_of("work")[0].worker
     assert len(failed) < 20, "repeated ones are counted"
     letters = lines_of(run, "dead letter")
-    assert {(one.component, one.task) for one in letters} == {("numbers", 0)}
-    assert sum(one.count for one in lines_of(run, "failed")) == 40
-    assert sum(one.count for one in lines_of(run, "dead letter")) == 20
+    assert {(line.component, line.task) for line in letters} == {("numbers", 0)}
+    assert sum(line.count for line in lines_of(run, "failed")) == 40
+    assert sum(line.count for line in lines_of(run, "dead letter")) == 20
 
 
 def test_an_outage_begins_and_ends_once(cluster: SimCluster) -> None:
@@ -166,7 +166,7 @@ class OneTask:
         stats = TaskStats(self.task.id, "store", Counts(dead=dead), health=health)
         self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
 
-    def found(self, *events: str) -> list[tuple[str, int]]:
+    def counts(self, *events: str) -> list[tuple[str, int]]:
         return [(line.event, line.count) for line in self.log.read() if line.event in events]
 
 
@@ -174,57 +174,57 @@ GONE = TaskError("store", 0, 0, "process of store[0] raised OSError: gone")
 
 
 def test_errors_of_a_new_life_are_counted_from_its_beginning() -> None:
-    one = OneTask()
-    one.begin(1)
-    one.report(1, Health(errors=2, last=(GONE,)))
-    one.report(1, Health(errors=3, last=(GONE,)))
-    one.begin(2)
-    one.report(2, Health(errors=5, last=(GONE,)))
-    assert one.found("error") == [("error", 2), ("error", 1), ("error", 5)]
+    task = OneTask()
+    task.begin(1)
+    task.report(1, Health(errors=2, last=(GONE,)))
+    task.report(1, Health(errors=3, last=(GONE,)))
+    task.begin(2)
+    task.report(2, Health(errors=5, last=(GONE,)))
+    assert task.counts("error") == [("error", 2), ("error", 1), ("error", 5)]
 
 
 def test_the_first_error_is_logged_at_once_and_later_ones_are_counted_every_ten_seconds() -> None:
-    one = OneTask()
-    one.begin(1)
+    task = OneTask()
+    task.begin(1)
     for errors, after_s in (3, 5.0), (4, 1.0), (5, 8.9):
-        one.report(1, Health(errors=errors, last=(GONE,)), after_s)
-    assert one.found("error") == [("error", 3)]
-    one.now_s += 0.1
-    assert one.found("error") == [("error", 3), ("error", 2)]
-    one.now_s += 99.0
-    assert one.found("error") == [("error", 3), ("error", 2)]
+        task.report(1, Health(errors=errors, last=(GONE,)), after_s)
+    assert task.counts("error") == [("error", 3)]
+    task.now_s += 0.1
+    assert task.counts("error") == [("error", 3), ("error", 2)]
+    task.now_s += 99.0
+    assert task.counts("error") == [("error", 3), ("error", 2)]
 
 
 def test_an_error_delays_no_line_about_another_kind_of_failure() -> None:
-    one = OneTask()
-    one.begin(1)
-    one.report(1, Health(errors=3, last=(GONE,)), 5.0)
-    one.report(1, Health(errors=4, last=(GONE,)), 1.0, dead=2)
-    assert one.found("error", "dead letter") == [("error", 3), ("dead letter", 2)]
+    task = OneTask()
+    task.begin(1)
+    task.report(1, Health(errors=3, last=(GONE,)), 5.0)
+    task.report(1, Health(errors=4, last=(GONE,)), 1.0, dead=2)
+    assert task.counts("error", "dead letter") == [("error", 3), ("dead letter", 2)]
 
 
 def test_an_outage_of_a_former_life_does_not_end_because_a_new_one_has_not_tried_yet() -> None:
     waits = Health(errors=1, last=(GONE,), wait=Wait(WaitKind.UNAVAILABLE, 1.0, 1, GONE, True))
-    one = OneTask()
-    one.begin(1)
-    one.report(1, waits)
-    one.begin(2)
-    one.report(2, Health())
-    one.report(2, waits)
-    one.report(2, Health())
-    events = [event for event, _ in one.found("outage begins", "outage ends")]
+    task = OneTask()
+    task.begin(1)
+    task.report(1, waits)
+    task.begin(2)
+    task.report(2, Health())
+    task.report(2, waits)
+    task.report(2, Health())
+    events = [event for event, _ in task.counts("outage begins", "outage ends")]
     assert events == ["outage begins", "outage begins", "outage ends"]
 
 
 def test_a_quarantine_that_lasts_for_several_lives_is_logged_once() -> None:
     bad = Health(Standing.QUARANTINED, last=(GONE,))
-    one = OneTask()
+    task = OneTask()
     for life in 1, 2:
-        one.begin(life)
-        one.report(life, bad)
-    one.report(2, Health(Standing.WAITING))
-    one.report(2, Health())
-    events = [event for event, _ in one.found("quarantined", "quarantine ends")]
+        task.begin(life)
+        task.report(life, bad)
+    task.report(2, Health(Standing.WAITING))
+    task.report(2, Health())
+    events = [event for event, _ in task.counts("quarantined", "quarantine ends")]
     assert events == ["quarantined", "quarantine ends"]
 
 
@@ -240,6 +240,6 @@ def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
 
 def test_a_problem_is_logged_when_it_begins_and_when_it_returns() -> None:
     log = TopologyLog(lambda: 0.0)
-    for there in (["a"], ["a", "b"], ["a"], [], ["a"]):
-        log.problems("no node", there)
+    for problems in (["a"], ["a", "b"], ["a"], [], ["a"]):
+        log.problems("no node", problems)
     assert [line.text for line in log.read()] == ["a", "b", "a"]

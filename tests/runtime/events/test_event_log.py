@@ -37,30 +37,30 @@ def decoded(*data: bytes) -> list[Entry]:
     return list(decode(io.BytesIO(b"".join(data))))
 
 
-def assert_same(found: Entry, written: Entry) -> None:
+def assert_same(read: Entry, written: Entry) -> None:
     for name in ("roots", "values", "attempts"):
-        column, expected = getattr(found, name), getattr(written, name)
+        column, expected = getattr(read, name), getattr(written, name)
         assert column.tolist() == expected.tolist()
         assert column.dtype == expected.dtype or not len(expected)
     for name in ("at_s", "what", "task"):
-        assert getattr(found, name) == getattr(written, name)
-    assert repr(found.detail) == repr(written.detail), "by repr, because NaN is not equal to itself"
+        assert getattr(read, name) == getattr(written, name)
+    assert repr(read.detail) == repr(written.detail), "by repr, because NaN is not equal to itself"
 
 
 @given(st.lists(entries, max_size=5))
 def test_entries_are_read_as_they_were_written(written: list[Entry]) -> None:
-    found = decoded(*map(encode, written))
-    assert len(found) == len(written)
-    for one, other in zip(found, written, strict=True):
-        assert_same(one, other)
+    decoded_entries = decoded(*map(encode, written))
+    assert len(decoded_entries) == len(written)
+    for entry, other in zip(decoded_entries, written, strict=True):
+        assert_same(entry, other)
 
 
 @given(entries, entries, st.data())
 def test_an_entry_that_is_cut_off_is_left_out(whole: Entry, cut: Entry, data: Any) -> None:
     encoded = encode(cut)
-    kept = data.draw(st.integers(0, len(encoded) - 1))
-    (found,) = decoded(encode(whole), encoded[:kept])
-    assert_same(found, whole)
+    size = data.draw(st.integers(0, len(encoded) - 1))
+    (entry,) = decoded(encode(whole), encoded[:size])
+    assert_same(entry, whole)
 
 
 def test_equal_attempts_are_stored_as_one_number() -> None:
@@ -71,12 +71,12 @@ def test_equal_attempts_are_stored_as_one_number() -> None:
 
 def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
     rows = np.arange(8, dtype=np.uint64).reshape(4, 2)
-    (found,) = decoded(encode(Entry(0.0, What.ACKED, 1, rows[:, 0], rows[:, 1])))
-    assert (found.roots.tolist(), found.values.tolist()) == ([0, 2, 4, 6], [1, 3, 5, 7])
+    (entry,) = decoded(encode(Entry(0.0, What.ACKED, 1, rows[:, 0], rows[:, 1])))
+    assert (entry.roots.tolist(), entry.values.tolist()) == ([0, 2, 4, 6], [1, 3, 5, 7])
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
+    ("value", "stored"),
     [
         (np.int64(7), 7),
         (1 << 70, str(1 << 70)),
@@ -87,6 +87,6 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
         (Cause.ACTOR_DIED, "actor died"),
     ],
 )
-def test_details_from_user_code_are_stored_as_exactly_as_possible(value: Any, kept: Any) -> None:
-    (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", value))))
-    assert found.detail == ("key", kept)
+def test_details_from_user_code_are_stored_as_exactly_as_possible(value: Any, stored: Any) -> None:
+    (entry,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", value))))
+    assert entry.detail == ("key", stored)

@@ -57,8 +57,8 @@ def test_message_ids_are_recorded_only_if_they_are_not_the_numbers(spout: Any) -
     run = Alone(chain(spout, Automatic()))
     run.run()
     for entry in run.of(What.EMITTED):
-        own = [f"id {n}" for n in entry.values.tolist()]
-        assert entry.detail == (own if isinstance(spout, Own) else None)
+        ids = [f"id {n}" for n in entry.values.tolist()]
+        assert entry.detail == (ids if isinstance(spout, Own) else None)
 
 
 def _attempts(entry: Entry) -> dict[int, int]:
@@ -205,8 +205,8 @@ def test_manual_bolt_may_ack_much_later() -> None:
         def execute(self, tuple: Tuple[Number], out: Collector[None]) -> None:
             self.held.append(tuple)
             if len(self.held) == COUNT:
-                for one in self.held:
-                    out.ack(one)
+                for held in self.held:
+                    out.ack(held)
 
     run = Alone(chain(Rows(), Lazy))
     run.run()
@@ -295,14 +295,14 @@ def test_sample_keeps_whole_trees_and_everything_else() -> None:
 
 
 def test_event_writer_keeps_no_empty_entry_and_takes_the_time_of_its_clock() -> None:
-    kept = Recorded()
-    event_writer = EventWriter(ManualClock(5.0), kept.entries.append, sample=2)
+    recorded = Recorded()
+    event_writer = EventWriter(ManualClock(5.0), recorded.entries.append, sample=2)
     odd = np.array([ROOT + 1], np.uint64)
     event_writer.note_edges(What.SENT, 1, odd, odd)
-    assert not kept.entries
+    assert not recorded.entries
     both = np.array([ROOT + 1, ROOT + 2], np.uint64)
     event_writer.note_edges(What.SENT, 1, both, both + np.uint64(7), detail=3)
-    (entry,) = kept.entries
+    (entry,) = recorded.entries
     assert (entry.at_s, entry.task, entry.detail) == (5.0, 1, 3)
     assert slots_of(entry.roots).tolist() == [2]
     assert entry.values.tolist() == [ROOT + 9]

@@ -30,8 +30,8 @@ def test_add_one_counts_a_duration_the_given_number_of_times(
     seconds: list[float], times: int
 ) -> None:
     latencies = Latencies()
-    for one in seconds:
-        latencies.add_one(one, times)
+    for duration in seconds:
+        latencies.add_one(duration, times)
     assert same(latencies, counted(seconds * times))
 
 
@@ -71,9 +71,9 @@ def test_nothing_since_a_copy_has_no_percentile() -> None:
 
 @given(st.lists(st.floats(0.0, 1e6), max_size=20))
 def test_a_pickled_histogram_is_the_same(seconds: list[float]) -> None:
-    found = pickle.loads(pickle.dumps(counted(seconds)))
-    assert same(found, counted(seconds))
-    found.add_one(1.0)  # it can still count
+    restored = pickle.loads(pickle.dumps(counted(seconds)))
+    assert same(restored, counted(seconds))
+    restored.add_one(1.0)  # it can still count
 
 
 def test_a_histogram_is_pickled_without_its_empty_ends() -> None:

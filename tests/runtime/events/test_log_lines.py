@@ -17,9 +17,9 @@ LOG = logging.getLogger("shop.prices")
 def capture() -> Iterator[LogCapture]:
     """A capture of this process, whose thread runs the task `check[2]`."""
     before = logging.getLogRecordFactory()
-    found = LogCapture(7, lambda thread: ("check", 2) if thread else None)
-    found.install()
-    yield found
+    log_capture = LogCapture(7, lambda thread: ("check", 2) if thread else None)
+    log_capture.install()
+    yield log_capture
     logging.setLogRecordFactory(before)
 
 

@@ -30,9 +30,9 @@ def test_percentile_is_right_to_a_tenth_and_never_too_low(
     latencies = Latencies()
     latencies.add(np.array(seconds))
     exact = sorted(seconds)[int(np.ceil(len(seconds) * percent / 100)) - 1]
-    found = latencies.percentile(percent)
-    assert found is not None
-    assert exact * 0.999 <= found <= exact * 1.1
+    estimate = latencies.percentile(percent)
+    assert estimate is not None
+    assert exact * 0.999 <= estimate <= exact * 1.1
 
 
 def test_no_duration_has_no_percentile() -> None:
@@ -147,7 +147,7 @@ def test_what_holds_a_stage_is_the_first_task_upstream_that_says_something() -> 
             task(3, "hours", (2,)),
             task(4, "days", (3,)),
         ]
-        stats = WorkerStats(0, 1, tuple(one for one in tasks if one.task not in gone))
+        stats = WorkerStats(0, 1, tuple(live for live in tasks if live.task not in gone))
         snapshot = Snapshot("t", {0: stats})
         return {id: list(snapshot.watermark_holds(id)) for id in ("minutes", "hours", "days")}
 

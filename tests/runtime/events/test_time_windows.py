@@ -51,9 +51,9 @@ def test_a_window_counts_exactly_what_happened_in_its_time(
     times = list(accumulate(seconds for seconds, _ in drawn))
     changes = [(at_s, more) for at_s, (_, more) in zip(times, drawn, strict=True)]
     now = (times or [0.0])[-1] + later_s
-    found = windows_after(changes).at(now, totals(sum(more for _, more in changes)))
+    activities = windows_after(changes).at(now, totals(sum(more for _, more in changes)))
     for name, length_s in WINDOWS_S.items():
-        activity = found[name]["count"]
+        activity = activities[name]["count"]
         least_s = min(length_s, now)
         assert least_s - 1e-6 <= activity.for_s <= max(length_s * 13 / 12, least_s) + 1e-6
         begin_s = now - activity.for_s
@@ -67,10 +67,10 @@ def test_a_window_counts_exactly_what_happened_in_its_time(
 
 def test_a_quiet_minute_has_counted_nothing() -> None:
     windows = windows_after([(10.0, 5)])
-    found = windows.at(100.0, totals(5))
-    assert found["1m"]["count"].counts.acked == 0
-    assert found["1m"]["count"].for_s == 60.0
-    assert found["10m"]["count"].counts.acked == 5
+    activities = windows.at(100.0, totals(5))
+    assert activities["1m"]["count"].counts.acked == 0
+    assert activities["1m"]["count"].for_s == 60.0
+    assert activities["10m"]["count"].counts.acked == 5
 
 
 def test_memory_does_not_grow_with_time() -> None:
@@ -83,33 +83,33 @@ def test_windows_of_a_later_master_begin_when_it_knows_all_tasks() -> None:
     windows.change(100.0, lambda: totals(0), is_complete=False)
     assert windows.at(101.0, totals(700)) == {}
     windows.change(102.0, lambda: totals(1_000), is_complete=True)
-    found = windows.at(105.0, totals(1_004))
-    assert found["1h"]["count"].counts.acked == 4
-    assert found["1h"]["count"].for_s == 3.0
+    activities = windows.at(105.0, totals(1_004))
+    assert activities["1h"]["count"].counts.acked == 4
+    assert activities["1h"]["count"].for_s == 3.0
 
 
 def test_totals_include_retired_and_running_tasks() -> None:
     def latencies(*seconds: float) -> Latencies:
-        found = Latencies()
-        found.add(np.array(seconds))
-        return found
+        histogram = Latencies()
+        histogram.add(np.array(seconds))
+        return histogram
 
     place = FailurePlace("exception", "split", 1, 0)
     complete, execute, queue = LatencyKind
-    kept = {"count": Totals(Counts(acked=5, places={place: 2}))}
+    retired = {"count": Totals(Counts(acked=5, places={place: 2}))}
     bolt = {execute: latencies(1.0), queue: latencies(2.0)}
     tasks = (
         TaskStats(1, "count", Counts(acked=1, places={place: 1}), {complete: latencies(0.5)}),
         TaskStats(2, "split", Counts(executed=3), bolt),
         TaskStats(3, "split", Counts(executed=4), {execute: latencies(1.0, 3.0)}),
     )
-    found = MasterState(retired=kept).totals([WorkerStats(0, 1, tasks)])
-    assert found["count"].counts == Counts(acked=6)
-    assert found["count"].counts.places == {place: 3}
-    assert found["split"].counts.executed == 7
-    assert found["split"].latencies[LatencyKind.EXECUTE].total == 3
-    assert found["split"].latencies[LatencyKind.QUEUE].total == 1
-    assert kept["count"].counts.acked == 5
+    sums = MasterState(retired=retired).totals([WorkerStats(0, 1, tasks)])
+    assert sums["count"].counts == Counts(acked=6)
+    assert sums["count"].counts.places == {place: 3}
+    assert sums["split"].counts.executed == 7
+    assert sums["split"].latencies[LatencyKind.EXECUTE].total == 3
+    assert sums["split"].latencies[LatencyKind.QUEUE].total == 1
+    assert retired["count"].counts.acked == 5
 
 
 @pytest.mark.parametrize(("busy_s", "share"), [(0.0, 0.0), (30.0, 0.25), (500.0, 1.0)])

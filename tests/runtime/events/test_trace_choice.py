@@ -20,12 +20,12 @@ def test_traced_trees_are_evenly_spaced_however_they_are_emitted(
     choice, seen, chosen = TraceChoice(share), 0, []
     for at, count in enumerate(counts):
         positions = choice.positions(count, 1, at * 1000.0)
-        assert all(0 <= one < count for one in positions)
-        chosen += [seen + one for one in positions]
+        assert all(0 <= position < count for position in positions)
+        chosen += [seen + position for position in positions]
         seen += count
     assert chosen == sorted(set(chosen))
     assert abs(len(chosen) - seen * share) <= 1
-    assert [int(one * share + 1e-9) for one in chosen] == list(range(len(chosen)))
+    assert [int(position * share + 1e-9) for position in chosen] == list(range(len(chosen)))
 
 
 def test_the_first_tree_is_traced_so_that_a_short_run_shows_one() -> None:
@@ -34,7 +34,7 @@ def test_the_first_tree_is_traced_so_that_a_short_run_shows_one() -> None:
 
 def test_a_source_that_alternates_has_both_kinds_traced() -> None:
     positions = TraceChoice(0.1).positions(1000, 1, 0.0)
-    odd = sum(one % 2 for one in positions)
+    odd = sum(position % 2 for position in positions)
     assert 30 <= odd <= 70
 
 

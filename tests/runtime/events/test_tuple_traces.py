@@ -57,8 +57,8 @@ def traces(topology: Topology) -> Traces:
     return run_inline(topology.graph(), clock=ManualClock()).traces
 
 
-def of(found: Traces, message_id: str, attempt: int = 1) -> TupleTrace:
-    (tree,) = (t for t in found.trees if (t.message_id, t.attempt) == (message_id, attempt))
+def of(recorded: Traces, message_id: str, attempt: int = 1) -> TupleTrace:
+    (tree,) = (t for t in recorded.trees if (t.message_id, t.attempt) == (message_id, attempt))
     return tree
 
 
@@ -90,17 +90,17 @@ def test_a_tree_has_every_edge_with_its_record_and_its_parent() -> None:
     topology = Topology("t", trace_share=1.0)
     words = topology.spout("lines", Items("the cat", "a dog ran")).shuffle().bolt("split", split)
     words.shuffle().bolt("drop", drop)
-    found = traces(topology)
-    assert len(found.trees) == 2
-    assert not found.silent
-    tree = of(found, "1")
+    recorded = traces(topology)
+    assert len(recorded.trees) == 2
+    assert not recorded.silent
+    tree = of(recorded, "1")
     check_whole(tree)
     assert (tree.spout, tree.number, tree.attempt, tree.worker) == ("lines[0]", 1, 1, 0)
     assert paths(tree) == [("lines[0]", "split[0]"), *[("split[0]", "drop[0]")] * 3]
     records = [hop.record for hop in tree.hops]
-    assert records == [f"Item(value={one!r})" for one in ("a dog ran", "a", "dog", "ran")]
+    assert records == [f"Item(value={value!r})" for value in ("a dog ran", "a", "dog", "ran")]
     assert tree.latency_s is not None
-    assert found.slowest[0].latency_s == max(tree.latency_s or 0 for tree in found.trees)
+    assert recorded.slowest[0].latency_s == max(tree.latency_s or 0 for tree in recorded.trees)
 
 
 def test_the_reports_of_a_tree_are_its_edges_and_the_xor_that_the_acker_keeps() -> None:
@@ -139,9 +139,9 @@ class JoinPairs(Bolt[Item, Item]):
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
         self.held.append(tuple)
         if len(self.held) == 2:
-            out.emit(Item([one.record.value for one in self.held]), self.held)
-            for one in self.held:
-                out.ack(one)
+            out.emit(Item([item.record.value for item in self.held]), self.held)
+            for item in self.held:
+                out.ack(item)
             self.held = []
 
 
@@ -149,13 +149,13 @@ def test_a_record_with_two_anchors_is_in_both_trees() -> None:
     topology = Topology("t", trace_share=1.0)
     pairs = topology.spout("items", Items(1, 2)).shuffle().bolt("join", JoinPairs())
     pairs.shuffle().bolt("drop", drop)
-    found = traces(topology)
-    one, two = of(found, "0"), of(found, "1")
-    for tree in (one, two):
+    recorded = traces(topology)
+    first, second = of(recorded, "0"), of(recorded, "1")
+    for tree in (first, second):
         check_whole(tree)
         assert paths(tree) == [("items[0]", "join[0]"), ("join[0]", "drop[0]")]
         assert tree.hops[1].record == "Item(value=[1, 2])"
-    assert not {hop.edge for hop in one.hops} & {hop.edge for hop in two.hops}
+    assert not {hop.edge for hop in first.hops} & {hop.edge for hop in second.hops}
 
 
 class FailOnce(Bolt[Item, None]):
@@ -171,24 +171,24 @@ class FailOnce(Bolt[Item, None]):
 def test_a_tuple_is_recorded_from_its_first_replay_on_whatever_the_share() -> None:
     topology = Topology("t", trace_share=RARE)
     topology.spout("items", Items(*range(50))).shuffle().bolt("fail", FailOnce(17))
-    found = traces(topology)
-    assert {(tree.message_id, tree.attempt) for tree in found.trees} == {("0", 1), ("17", 2)}
-    check_whole(of(found, "17", 2))
-    assert not found.failed
+    recorded = traces(topology)
+    assert {(tree.message_id, tree.attempt) for tree in recorded.trees} == {("0", 1), ("17", 2)}
+    check_whole(of(recorded, "17", 2))
+    assert not recorded.failed
 
 
 def test_a_failed_tree_shows_where_and_why_and_its_replay_is_beside_it() -> None:
     topology = Topology("t", trace_share=1.0)
     topology.spout("items", Items(*range(20))).shuffle().bolt("fail", FailOnce(17))
-    found = traces(topology)
-    (tree,) = found.failed
+    recorded = traces(topology)
+    (tree,) = recorded.failed
     assert (tree.message_id, tree.attempt, tree.cause) == ("17", 1, "exception")
     step = "(step `FailOnce.process`, record Item(value=17))"
     assert tree.reason == f"exception in fail[0]: ValueError: not this one {step}"
     (hop,) = tree.hops
     assert (hop.cause, hop.acked_s) == ("exception", None)
     assert hop.refused_s is not None
-    check_whole(of(found, "17", 2))
+    check_whole(of(recorded, "17", 2))
 
 
 def test_without_a_share_nothing_is_recorded_not_even_replays() -> None:
@@ -207,12 +207,14 @@ def test_rows_that_were_combined_belong_to_the_trees_of_all_their_records() -> N
     topology = Topology("t", trace_share=1.0)
     words = topology.spout("lines", Items("a b a", "a", "b b")).flat_map(split)
     words.group_by("value").aggregate(count())
-    found = traces(topology)
-    assert len(found.trees) == 3
-    for tree in found.trees:
+    recorded = traces(topology)
+    assert len(recorded.trees) == 3
+    for tree in recorded.trees:
         check_whole(tree)
         assert len({hop.edge for hop in tree.hops}) == len(tree.hops)
-    shared = [hop.record for tree in found.trees for hop in tree.hops if hop.source != tree.spout]
+    shared = [
+        hop.record for tree in recorded.trees for hop in tree.hops if hop.source != tree.spout
+    ]
     assert shared
 
 
@@ -308,7 +310,7 @@ def test_a_wide_tree_keeps_its_first_edges_with_all_their_events_and_counts_the_
     edges = edges_of(tree.events)
     assert len(edges) == EDGES_MAX
     for edge in edges:
-        assert [one.what for one in edge.events[:3]] == [What.SENT, What.DELIVERED, What.ACKED]
+        assert [event.what for event in edge.events[:3]] == [What.SENT, What.DELIVERED, What.ACKED]
         assert len(edge.events) <= 8
 
 
@@ -360,7 +362,9 @@ def test_another_thread_may_read_the_trees_while_they_grow() -> None:
 
 def test_roots_that_are_not_traced_leave_nothing() -> None:
     recorder = TraceRecorder(ManualClock())
-    generations = np.array([one for one in range(1, 100) if one % 16], np.uint32)
+    generations = np.array(
+        [generation for generation in range(1, 100) if generation % 16], np.uint32
+    )
     batch = batch_of(make_roots(1, generations, np.arange(len(generations))))
     recorder.note_edges(What.SENT, 1, batch.roots, batch.edges, 2, batch)
     assert recorder.trees() == {}

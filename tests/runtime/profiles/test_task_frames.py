@@ -14,8 +14,8 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.profiles import TASK_FILE, StackFrame, frame_of
 
 
-def call(function: Any, *given: Any) -> Any:
-    return function(*given)
+def call(function: Any, *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def test_the_frame_has_the_name_of_its_task_and_calls_what_it_is_given() -> None:

@@ -58,7 +58,7 @@ MAP = StackFrame("map_rows", "sunshower/topologies/operators/stages.py", 30)
         ([MAP, ASYNC_SELECT, SLEEP], TimePart.WAITING),
         ([], TimePart.REST),
     ],
-    ids=lambda found: str(found) if isinstance(found, str) else "-".join(f.name for f in found),
+    ids=lambda value: str(value) if isinstance(value, str) else "-".join(f.name for f in value),
 )
 def test_the_innermost_frame_that_is_not_a_library_decides(
     inner: list[StackFrame], part: TimePart

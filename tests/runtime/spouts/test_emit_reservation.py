@@ -191,13 +191,13 @@ def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between()
     former.emit(0.0, 4)
     transfer = former.pack(stays=False, now=0.0)
     assert transfer.owed == store.read(former.task.id) == 4
-    moved, there = started()
-    moved.unpack(transfer, there)
+    moved, new_context = started()
+    moved.unpack(transfer, new_context)
     moved.emit(1.0, 10)  # the four owed records first
     moved.emit(1.0, 10)
     assert moved.source.drawn > 12  # then its machine is lost
-    again, there = started()
-    again.unpack(transfer, there)
+    again, new_context = started()
+    again.unpack(transfer, new_context)
     again.drain()
     for _ in range(100):
         again.emit(2.0, 4)

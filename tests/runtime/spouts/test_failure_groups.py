@@ -32,15 +32,15 @@ def test_failures_of_one_message_are_one_group_whatever_their_records() -> None:
         add(groups, failed("a", f"KeyError: '{key}' in row {at_s}"), at_s)
     add(groups, failed("b", "KeyError: 'A-1' in row 1"), 40.0, count=60)
     add(groups, failed("a", "late", Cause.TIMEOUT), 50.0)
-    found = groups.newest(50.0)
-    assert [(g.failure.component, g.failure.cause, g.count) for g in found] == [
+    newest = groups.newest(50.0)
+    assert [(g.failure.component, g.failure.cause, g.count) for g in newest] == [
         ("a", Cause.TIMEOUT, 1),
         ("b", Cause.EXCEPTION, 60),
         ("a", Cause.EXCEPTION, 3),
     ]
-    assert [(group.first_s, group.last_s) for group in found][-1] == (10.0, 30.0)
-    assert found[-1].failure.reason == "KeyError: 'C' in row 30.0"
-    assert found[1].rate == pytest.approx(exp(-10 / 60))
+    assert [(group.first_s, group.last_s) for group in newest][-1] == (10.0, 30.0)
+    assert newest[-1].failure.reason == "KeyError: 'C' in row 30.0"
+    assert newest[1].rate == pytest.approx(exp(-10 / 60))
     assert groups.newest(1e6)[1].rate == pytest.approx(0.0)
 
 
@@ -127,10 +127,10 @@ def test_groups_are_few_and_short_whatever_fails() -> None:
     groups = FailureGroups()
     for n in range(100):
         add(groups, Failure(Cause.EXCEPTION, f"bolt-{n}", 0, "é" * 9_000, traceback="x" * 90_000))
-    found = [group.failure for group in groups.newest(0.0)]
-    assert [failure.component for failure in found] == [f"bolt-{n}" for n in range(99, 91, -1)]
-    assert all(len(failure.reason.encode()) <= 2048 for failure in found)
-    assert all(len(failure.traceback) <= 2048 for failure in found)
+    failures = [group.failure for group in groups.newest(0.0)]
+    assert [failure.component for failure in failures] == [f"bolt-{n}" for n in range(99, 91, -1)]
+    assert all(len(failure.reason.encode()) <= 2048 for failure in failures)
+    assert all(len(failure.traceback) <= 2048 for failure in failures)
 
 
 def refuse_sevens(number: Number) -> Iterator[Number]:
@@ -150,8 +150,8 @@ def test_the_snapshot_says_why_and_where_a_tree_failed() -> None:
     (group,) = spout.failures
     assert group.count >= 1
     assert group.example == "{'value': 7}"
-    found = group.failure
-    assert (found.cause, found.component) == (Cause.EXCEPTION, "check")
+    failure = group.failure
+    assert (failure.cause, failure.component) == (Cause.EXCEPTION, "check")
     step = "(step `refuse_sevens`, record Number(value=7))"
-    assert found.reason == f"ValueError: seven is refused {step}"
-    assert "refuse_sevens" in found.traceback
+    assert failure.reason == f"ValueError: seven is refused {step}"
+    assert "refuse_sevens" in failure.traceback

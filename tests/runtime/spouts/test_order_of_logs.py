@@ -45,12 +45,12 @@ class FirstCalls(Bolt[Item, None]):
 
 def partition(shapes: list[Message], first: int) -> tuple[list[Any], dict[str, list[int]]]:
     """The messages of a partition, and the numbers of its records by stream."""
-    made: list[Any] = []
+    contents: list[Any] = []
     numbers: dict[str, list[int]] = defaultdict(list)
     at = first
     for shape in shapes:
         if shape == "unreadable":
-            made.append("text")
+            contents.append("text")
             continue
         records: list[Any] = []
         for stream in [shape] if isinstance(shape, str) else shape:
@@ -58,8 +58,8 @@ def partition(shapes: list[Message], first: int) -> tuple[list[Any], dict[str, l
             records.append(OnStream("others", Item(at)) if is_other else Item(at))
             numbers[stream].append(at)
             at += 1
-        made.append(records[0] if isinstance(shape, str) else records)
-    return made, numbers
+        contents.append(records[0] if isinstance(shape, str) else records)
+    return contents, numbers
 
 
 def first_calls(
@@ -67,10 +67,12 @@ def first_calls(
 ) -> tuple[dict[str, list[int]], list[dict[str, list[int]]]]:
     """The numbers in the order in which the bolt of each stream got them first, and in that of each
     partition. With `every`, each such record that is a message by itself fails once."""
-    parts = [partition(own, index * PARTITION) for index, own in enumerate(shapes)]
-    single = {one.number for made, _ in parts for one in made if isinstance(one, Item)}
+    parts = [partition(part_shapes, index * PARTITION) for index, part_shapes in enumerate(shapes)]
+    single = {
+        message.number for contents, _ in parts for message in contents if isinstance(message, Item)
+    }
     failing = {number for number in single if every and number % every == 0}
-    log = Log(*(made for made, _ in parts))
+    log = Log(*(contents for contents, _ in parts))
     topology = Topology("logs", ackers=ackers)
     reader = Reader(log, refetches=refetches)
     records = topology.spout("log", reader, retry=LETTERS, streams={"others": Item})
@@ -79,7 +81,9 @@ def first_calls(
     records.stream("dead_letters").shuffle().bolt("letters", lambda _: None, fields=())
     done = run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert log.settled
-    return {id: done.results[id][0] for id in ("default", "others")}, [own for _, own in parts]
+    return {id: done.results[id][0] for id in ("default", "others")}, [
+        numbers for _, numbers in parts
+    ]
 
 
 @given(
@@ -96,9 +100,9 @@ def test_first_emits_have_the_order_of_the_partition(
 ) -> None:
     got, parts = first_calls(shapes, every * ackers, refetches=refetches, ackers=ackers)
     for stream, numbers in got.items():
-        for index, own in enumerate(parts):
+        for index, expected in enumerate(parts):
             mine = [number for number in numbers if number // PARTITION == index]
-            assert mine == own[stream], f"{stream}, partition {index}"
+            assert mine == expected[stream], f"{stream}, partition {index}"
 
 
 def test_a_message_without_records_does_not_hold_windows_back() -> None:

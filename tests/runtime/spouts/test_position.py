@@ -80,8 +80,8 @@ def start_worker(
 
 
 def seen(worker: RestartedWorker) -> list[int]:
-    found: list[int] = worker.core.results("keep")[0]
-    return found
+    numbers: list[int] = worker.core.results("keep")[0]
+    return numbers
 
 
 def work(worker: RestartedWorker, until: int | None = None) -> None:

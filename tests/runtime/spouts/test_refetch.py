@@ -144,8 +144,8 @@ def test_records_that_cannot_be_read_again_yet_do_not_delay_others() -> None:
         """Partition 0 cannot be read again before all of partition 1 is committed."""
 
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
-            there = numbers[numbers >> SHIFT == 1] if self.log.committed[1] < 50 else numbers
-            return super().refetch(there, limit)
+            available = numbers[numbers >> SHIFT == 1] if self.log.committed[1] < 50 else numbers
+            return super().refetch(available, limit)
 
     log = Log(items(5_000), items(50))
     refuses = Sink(**{f"n{number}": 2 if number < 50 else 1 for number in range(5_000)})

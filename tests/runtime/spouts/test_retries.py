@@ -204,7 +204,7 @@ def test_back_off_of_an_outage_doubles_up_to_ten_seconds_and_is_not_charged(
         now += waits[-1]
         assert queue.take_due(now) == [7]
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 5]
-    assert all(most / 2 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    assert all(limit / 2 <= wait <= limit for wait, limit in zip(waits, longest, strict=True))
     assert queue.charges.get(7) is None
 
 

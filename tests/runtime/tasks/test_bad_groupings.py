@@ -92,8 +92,8 @@ def test_open_input_whose_output_could_not_be_routed_is_never_acked() -> None:
             self.held: list[Any] = []
 
         def execute(self, tuple: Any, out: Any) -> None:
-            for one in self.held:
-                out.ack(one)
+            for former in self.held:
+                out.ack(former)
             self.held = [tuple]
             out.emit(tuple.record, tuple)
 

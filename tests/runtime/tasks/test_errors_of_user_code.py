@@ -188,7 +188,7 @@ def test_the_first_of_several_errors_is_shown(function: Any, lines: list[str]) -
     assert len(text.splitlines()) <= 9
     shown = [line for line in text.splitlines()[1:] if not line.startswith(" ")]
     assert len(shown) == len(lines)
-    assert all(one.startswith(other) for one, other in zip(shown, lines, strict=True))
+    assert all(line.startswith(start) for line, start in zip(shown, lines, strict=True))
 
 
 class OfAnError(KeyError):

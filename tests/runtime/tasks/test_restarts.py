@@ -23,9 +23,13 @@ def submitted(seed: int, layout: Layout = Layout.ISOLATE, **settings: Any) -> Si
 
 def slowed(run: SimRun) -> set[str]:
     """The components into whose tasks faults are injected."""
-    cores = [one.core for one in run._env.network.there.values() if isinstance(one, SimWorker)]
+    cores = [
+        process.core
+        for process in run._env.network.there.values()
+        if isinstance(process, SimWorker)
+    ]
     bolts = [bolt for core in cores if core for bolt in core._wired.bolts.values()]
-    return {one.task.component for one in bolts if one.instrument.faults is not NO_FAULTS}
+    return {bolt.task.component for bolt in bolts if bolt.instrument.faults is not NO_FAULTS}
 
 
 @seeds(30)
@@ -56,9 +60,9 @@ def test_a_restarted_spout_emits_nothing_that_its_master_knows_to_be_settled(
     settled = run._master.core.stored.positions[task.id]
     assert settled > 0
     run.kill_worker(task.worker)
-    while (there := run._env.network.there.get(task.worker)) is None or there.core is None:
+    while (process := run._env.network.there.get(task.worker)) is None or process.core is None:
         run.wait(0.01)
-    assert [spout.committed >= settled for spout in there.core._spouts] == [True]
+    assert [spout.committed >= settled for spout in process.core._spouts] == [True]
     assert run.wait(60.0)
 
 
@@ -103,7 +107,7 @@ def test_a_process_that_cannot_be_created_is_logged_once_and_the_run_can_be_kill
     monkeypatch.setattr(SimMaster, "create_worker", refuse)
     run.rebalance(workers=len(workers) + 1, wait_s=0.0, waits=False)
     run.wait(5.0)
-    assert [one.text for one in run.log_lines() if one.event == "not created"] == [
+    assert [line.text for line in run.log_lines() if line.event == "not created"] == [
         f"worker {len(workers)} has no process, and creating one failed: ValueError: no TPU"
     ]
     run.kill(0.0)

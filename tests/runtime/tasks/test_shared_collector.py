@@ -68,9 +68,9 @@ class BoltRig(Rig):
         topology = Topology("t", ackers=1, **settings)
         source = topology.spout("words", Records([Word("a")], type=Word))
         streams = {"direct": DirectStream(Word)}
-        made = source.shuffle().bolt("bolt", bolt or Held(), streams=streams)
-        made.shuffle().bolt("next", sink)
-        made.stream("direct").direct().bolt("chosen", sink, parallelism=2)
+        outputs = source.shuffle().bolt("bolt", bolt or Held(), streams=streams)
+        outputs.shuffle().bolt("next", sink)
+        outputs.stream("direct").direct().bolt("chosen", sink, parallelism=2)
         super().__init__(topology)
         self.woken = 0
         self.manual = self.bolt("bolt")
@@ -289,7 +289,7 @@ def test_a_flush_that_raises_fails_what_threads_have_acked() -> None:
     here.manual.settle_calls()
     reports = here.reports()
     assert not reports.acks
-    assert {failure.cause for own in reports.fails.values() for failure in own} == {
+    assert {failure.cause for failures in reports.fails.values() for failure in failures} == {
         Cause.UNAVAILABLE
     }
     assert len(reports.fails) == 2
@@ -347,23 +347,23 @@ def test_calls_during_a_trial_of_a_new_object_are_not_taken_for_its_own() -> Non
 
 
 def test_a_collector_that_was_kept_goes_on_in_the_next_life_with_what_waits() -> None:
-    here, there = BoltRig(), BoltRig()
+    here, successor = BoltRig(), BoltRig()
     batch = here.run("a")
     out, (tuple,) = here.out, here.held
     elsewhere(lambda: out.emit(Word("b"), tuple))
     transfer = here.manual.pack(stays=True, now=0.0)
     elsewhere(lambda: out.ack(tuple))
-    there.manual.unpack(transfer, context(there.plan, there.task("bolt")))
+    successor.manual.unpack(transfer, context(successor.plan, successor.task("bolt")))
     elsewhere(lambda: out.emit(Word("c")))
     with pytest.raises(AlreadySettled):
         elsewhere(lambda: out.ack(tuple))
-    there.manual.settle_calls()
-    sent = there.sent("next")
+    successor.manual.settle_calls()
+    sent = successor.sent("next")
     assert [record.word for record in records_of(sent)] == ["b", "c"]
-    balance(there.reports().acks, batch, sent)
-    there.run("d", first=1)
-    elsewhere(lambda: out.ack(there.held[-1]))
-    assert there.woken == 1, "by the new life; it has just carried out what waited"
+    balance(successor.reports().acks, batch, sent)
+    successor.run("d", first=1)
+    elsewhere(lambda: out.ack(successor.held[-1]))
+    assert successor.woken == 1, "by the new life; it has just carried out what waited"
 
 
 def test_calls_after_the_task_was_closed_raise_and_those_that_wait_are_dropped() -> None:
@@ -491,7 +491,7 @@ class Client(Spout[Word]):
     """Keeps the first collector that it gets, for the threads of a client."""
 
     def open(self, context: Context) -> None:
-        self.told: list[Any] = []
+        self.acked: list[Any] = []
         self.out: Any = None
         self.position = 0
 
@@ -499,7 +499,7 @@ class Client(Spout[Word]):
         self.out = self.out or out
 
     def ack(self, message_id: Any) -> None:
-        self.told.append(message_id)
+        self.acked.append(message_id)
 
     def snapshot(self) -> int:
         return self.position
@@ -511,9 +511,9 @@ class Client(Spout[Word]):
 class SpoutRig(Rig):
     def __init__(self, spout: Any = Client, **settings: Any) -> None:
         topology = Topology("t", **{"ackers": 1, **settings})
-        made = topology.spout("words", spout, streams={"direct": DirectStream(Word)})
-        made.shuffle().bolt("next", sink)
-        made.stream("direct").direct().bolt("chosen", sink, parallelism=2)
+        outputs = topology.spout("words", spout, streams={"direct": DirectStream(Word)})
+        outputs.shuffle().bolt("next", sink)
+        outputs.stream("direct").direct().bolt("chosen", sink, parallelism=2)
         super().__init__(topology)
         self.woken = 0
         self.source = self.spout("words")
@@ -538,7 +538,7 @@ def test_an_emit_of_another_thread_wakes_a_spout_that_rests() -> None:
     assert here.source.next_emit_s <= 100.0
     assert here.source.emit(100.0, 10) == 1
     here.source.complete(here.source.pending.all_roots(), 101.0)
-    assert here.source.spout.told == ["id"]
+    assert here.source.spout.acked == ["id"]
 
 
 def test_emits_of_threads_have_their_own_numbers_and_the_order_of_each_thread() -> None:
@@ -600,15 +600,15 @@ def test_a_spout_emits_no_more_than_there_is_room_for_and_the_thread_waits(
 
 
 def test_a_kept_collector_of_a_spout_goes_on_after_a_rebalance() -> None:
-    here, there = SpoutRig(), SpoutRig()
+    here, successor = SpoutRig(), SpoutRig()
     out = here.out
     elsewhere(lambda: out.emit(Word("a"), 1))
     transfer = here.source.pack(stays=True, now=0.0)
     elsewhere(lambda: out.emit(Word("b"), 2))
-    there.source.unpack(transfer, context(there.plan, there.task("words")))
+    successor.source.unpack(transfer, context(successor.plan, successor.task("words")))
     out.emit(Word("c"), 3)
-    there.source.emit(0.0, 10)
-    assert [r.word for r in records_of(there.sent("next"))] == ["a", "b", "c"]
+    successor.source.emit(0.0, 10)
+    assert [r.word for r in records_of(successor.sent("next"))] == ["a", "b", "c"]
 
 
 def test_what_threads_emitted_before_a_spout_moves_goes_with_it() -> None:
@@ -617,16 +617,16 @@ def test_what_threads_emitted_before_a_spout_moves_goes_with_it() -> None:
             elsewhere(lambda: self.out.emit(Word("late"), 2))
             return self.position
 
-    here, there = SpoutRig(Positioned), SpoutRig(Positioned)
+    here, successor = SpoutRig(Positioned), SpoutRig(Positioned)
     out = here.out
     elsewhere(lambda: out.emit(Word("a"), 1))
     transfer = here.source.pack(stays=False, now=0.0)
     here.source.close()
     with pytest.raises(ProtocolError, match=r"words\[0\] is closed"):
         elsewhere(lambda: out.emit(Word("b"), 3))
-    there.source.unpack(replace(transfer), context(there.plan, there.task("words")))
-    there.source.emit(0.0, 10)
-    assert [r.word for r in records_of(there.sent("next"))] == ["a", "late"]
+    successor.source.unpack(replace(transfer), context(successor.plan, successor.task("words")))
+    successor.source.emit(0.0, 10)
+    assert [r.word for r in records_of(successor.sent("next"))] == ["a", "late"]
 
 
 # ---- the whole ----------------------------------------------------------------------------------
@@ -678,13 +678,13 @@ class Pool(Bolt[Number, Part]):
 
     def tick(self) -> None:
         waiting, self.at_tick = self.at_tick, []
-        for one in waiting:
-            self.settle(*one)
+        for item in waiting:
+            self.settle(*item)
 
     def work(self) -> None:
-        while (one := self.inputs.get()) is not None:
+        while (item := self.inputs.get()) is not None:
             try:
-                self.settle(*one)
+                self.settle(*item)
             except Exception as error:
                 self.errors.append(error)
 

@@ -431,7 +431,7 @@ def run_graph(graph: Any) -> Any:
 def letters(path: Path) -> list[tuple[int, str]]:
     """The number and the exception of each dead letter."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [(one["record"]["n"], one["exception"]) for one in map(json.loads, lines)]
+    return [(letter["record"]["n"], letter["exception"]) for letter in map(json.loads, lines)]
 
 
 @pytest.mark.parametrize("place", FOR_A_RECORD)
@@ -621,11 +621,11 @@ def test_an_input_whose_record_cannot_be_built_is_unreadable(n: int) -> None:
     with pytest.raises(UnreadableRecord):
         read(f'{{"n": {n}}}'.encode())
     lines = b"\n".join(f'{{"n": {n}}}'.encode() for n in range(TOTAL))
-    found = json_records("in.jsonl", lines, read)
-    assert [one for one in found if type(one) is Checked] == [
+    records = json_records("in.jsonl", lines, read)
+    assert [record for record in records if type(record) is Checked] == [
         Checked(n) for n in range(TOTAL) if n not in ERRORS
     ]
-    assert len(found) == TOTAL
+    assert len(records) == TOTAL
 
 
 @pytest.mark.parametrize("n", ERRORS)
@@ -638,5 +638,5 @@ def test_a_message_for_which_a_translation_raises_is_undecodable(n: int) -> None
     messages = [Message(topic="a", partition=0, offset=at, value=b"") for at in (0, n, 9)]
     records, odd = translator.records(MessageBatch.of(messages))
     assert odd
-    assert [type(one) for one in records] == [Number, Undecodable, Number]
+    assert [type(record) for record in records] == [Number, Undecodable, Number]
     assert records[1].exception == NAMES[n]

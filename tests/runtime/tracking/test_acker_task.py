@@ -47,7 +47,7 @@ def test_more_failures_at_once_than_are_kept_all_have_their_reason(
     monkeypatch.setattr(ledger, "_REASONS_MAX", 5)
     roots = [root(2, slot) for slot in range(50)]
     acker.apply(ShardReport(starts=pair(roots, [A] * 50)), 0.0)
-    verdicts = acker.apply(ShardReport(fails=[(one, WHY) for one in roots]), 0.0)
+    verdicts = acker.apply(ShardReport(fails=[(tree, WHY) for tree in roots]), 0.0)
     assert dict(verdicts[0].failed) == dict.fromkeys(roots, WHY)
 
 

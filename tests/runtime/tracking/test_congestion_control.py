@@ -24,11 +24,11 @@ TABLE = 32_768
 
 def congestion(limit: int | None = None, **settings: Any) -> CongestionControl:
     """A new instance, or one that has found `limit` at a latency of 0.1 s."""
-    found = CongestionControl(Config(spout_pending="auto", **settings), TABLE)
+    control = CongestionControl(Config(spout_pending="auto", **settings), TABLE)
     if limit is not None:
-        found.completed(0.0, 8, 0.1, False)
-        found.limit = found._threshold = limit
-    return found
+        control.completed(0.0, 8, 0.1, False)
+        control.limit = control._threshold = limit
+    return control
 
 
 def rounds(
@@ -182,12 +182,12 @@ class Service(Bolt[Number, None]):
 
     def prepare(self, context: Context) -> None:
         self.waiting = deque[Tuple[Number]]()
-        self.most = 0
+        self.peak = 0
 
     def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None:
         self.out = out
         self.waiting.append(tuple)
-        self.most = max(self.most, len(self.waiting))
+        self.peak = max(self.peak, len(self.waiting))
 
     def tick(self) -> None:
         if self.waiting:

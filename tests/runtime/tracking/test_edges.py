@@ -35,10 +35,10 @@ def test_fold_keeps_the_xor_of_every_root(roots: list[int], data: st.DataObject)
 
 def total(roots: list[int], xors: list[int]) -> dict[int, int]:
     """Root → XOR of all its values."""
-    found: dict[int, int] = {}
+    totals: dict[int, int] = {}
     for root, value in zip(roots, xors, strict=True):
-        found[root] = found.get(root, 0) ^ value
-    return found
+        totals[root] = totals.get(root, 0) ^ value
+    return totals
 
 
 @given(few_roots)

@@ -33,14 +33,14 @@ def roots(*ids: int) -> U64:
 def with_failed(*ids: int) -> FailedTrees:
     """A table in which these were noted as failed, one after the other."""
     trees = FailedTrees(SPOUTS)
-    for one in ids:
-        trees.note(roots(one))
+    for tree in ids:
+        trees.note(roots(tree))
     return trees
 
 
 def have_failed(trees: FailedTrees, *ids: int) -> list[bool]:
-    found: list[bool] = trees.have_failed(roots(*ids)).tolist()
-    return found
+    failed: list[bool] = trees.have_failed(roots(*ids)).tolist()
+    return failed
 
 
 def test_the_replay_of_a_failed_tree_in_the_same_slot_has_not_failed() -> None:
@@ -86,13 +86,13 @@ def test_no_open_tree_is_taken_for_a_failed_one_when_generations_wrap_around() -
     A traced tree in generation 0 is never dropped, because the table has 0 for "nothing known"."""
     table = Pending(3, 1)
     table._generation[:] = LAST - 2
-    trees, found = FailedTrees(SPOUTS), []
+    trees, answers = FailedTrees(SPOUTS), []
     for _ in range(5):
-        (one,) = table.take(["record"], [0], 1, 0.0, 30.0).tolist()
-        assert have_failed(trees, one) == [False], "it was not noted as failed"
-        trees.note(table.release(roots(one)).roots)
-        found += have_failed(trees, one)
-    assert found == [True, True, True, True, True]
+        (tree,) = table.take(["record"], [0], 1, 0.0, 30.0).tolist()
+        assert have_failed(trees, tree) == [False], "it was not noted as failed"
+        trees.note(table.release(roots(tree)).roots)
+        answers += have_failed(trees, tree)
+    assert answers == [True, True, True, True, True]
 
 
 def test_failures_are_forgotten_after_one_or_two_minutes() -> None:
@@ -113,7 +113,7 @@ def test_failures_are_forgotten_after_one_or_two_minutes() -> None:
 
 def batch(*trees: list[int]) -> Batch:
     """A record for each list of roots."""
-    anchors = roots(*(one for own in trees for one in own))
+    anchors = roots(*(id_of_root for tree in trees for id_of_root in tree))
     offsets = np.cumsum([0, *map(len, trees)])
     return Batch(0, 0, list(range(len(trees))), anchors, anchors, offsets)
 
@@ -123,8 +123,8 @@ FAILED, OTHER_FAILED, OPEN = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
 
 def test_a_record_with_several_anchors_is_dropped_when_all_of_them_have_failed() -> None:
     trees = with_failed(FAILED, OTHER_FAILED)
-    given = batch([FAILED, OPEN], [FAILED, OTHER_FAILED], [OPEN], [FAILED])
-    left = trees.without_failed(given)
+    inputs = batch([FAILED, OPEN], [FAILED, OTHER_FAILED], [OPEN], [FAILED])
+    left = trees.without_failed(inputs)
     assert left.records == [0, 2]
     assert left.roots.tolist() == [FAILED, OPEN, OPEN]
     assert left.offsets is not None
@@ -139,9 +139,9 @@ def test_an_untracked_record_is_never_dropped() -> None:
 
 
 def test_a_batch_without_failed_trees_is_returned_unchanged() -> None:
-    given = Batch(0, 0, ["one"], roots(OPEN), roots(1))
-    assert with_failed(FAILED).without_failed(given) is given
-    assert with_failed().without_failed(given) is given
+    inputs = Batch(0, 0, ["one"], roots(OPEN), roots(1))
+    assert with_failed(FAILED).without_failed(inputs) is inputs
+    assert with_failed().without_failed(inputs) is inputs
 
 
 # ---- in spout tasks and bolts --------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_spout_that_replays_reports_which_trees_have_failed() -> None:
     spout.emit(0.0, 10)
     (tree,) = spout.pending.all_roots().tolist()
     spout.failed(roots(tree), Failure(Cause.TIMEOUT), 31.0)
-    assert [one.tolist() for one in here.wired.reports.failed] == [[tree]]
+    assert [failed.tolist() for failed in here.wired.reports.failed] == [[tree]]
 
 
 def test_an_input_of_a_failed_tree_is_counted_as_expired_and_not_processed() -> None:

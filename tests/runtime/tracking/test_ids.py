@@ -40,8 +40,8 @@ def test_root_id_is_split_into_the_numbers_it_was_made_of(
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_one_position_of_each_slot_is_kept(slots: list[int]) -> None:
     scratch = np.full(10, 7, np.int32)  # its content does not matter
-    kept = np.array(slots, np.int64)[first_of_each(np.array(slots, np.int64), scratch)]
-    assert sorted(kept.tolist()) == sorted(set(slots))
+    chosen = np.array(slots, np.int64)[first_of_each(np.array(slots, np.int64), scratch)]
+    assert sorted(chosen.tolist()) == sorted(set(slots))
 
 
 def test_edges_use_all_64_bits_and_are_never_zero() -> None:
@@ -57,9 +57,9 @@ def test_zeros_are_drawn_again() -> None:
 
     class Zeros(np.random.PCG64):
         def random_raw(self, count: int) -> np.ndarray:  # type: ignore[override]
-            found = np.array(next(drawn), np.uint64)
-            assert len(found) == count
-            return found
+            values = np.array(next(drawn), np.uint64)
+            assert len(values) == count
+            return values
 
     assert EdgeIds(np.random.Generator(Zeros(0))).draw(3).tolist() == [9, 7, 8]
 

@@ -91,13 +91,13 @@ class Model:
         self.lives[task] = life
         for message in messages:  # all generations first: messages to older ones are late
             self._open(message.root)
-        found = {}
+        changed = {}
         for message in messages:
             generation, tree = self.trees[life, message.root & 0xFFFFFF]
             if generation == message.root >> 24 & GENERATION_MASK and not tree.closed:
                 self._apply(tree, message)
-                found[message.root] = tree
-        return list(found.items())
+                changed[message.root] = tree
+        return list(changed.items())
 
     def _open(self, root: int) -> None:
         place, generation = (root >> 48, root & 0xFFFFFF), root >> 24 & GENERATION_MASK
@@ -161,9 +161,9 @@ class LedgerAgainstModel(RuleBasedStateMachine):
     def bolt_acks(self, data: st.DataObject, children: int) -> None:
         tree = data.draw(st.sampled_from([tree for tree in self.trees if tree.open]))
         consumed = tree.open.pop(data.draw(st.integers(0, len(tree.open) - 1)))
-        made = self.edges.draw(children).tolist()
-        tree.open += made
-        self.messages.append(Message("ack", tree.root, (consumed, *made)))
+        new_edges = self.edges.draw(children).tolist()
+        tree.open += new_edges
+        self.messages.append(Message("ack", tree.root, (consumed, *new_edges)))
 
     @precondition(lambda self: self.trees)
     @rule(data=st.data())

@@ -59,7 +59,9 @@ class PendingAgainstModel(RuleBasedStateMachine):
         taken = self.table.take(payloads, numbers, attempt, self.now, timeout_s, traced)
         roots = taken.tolist()
         assert len(roots) == count
-        assert traced_of(taken) == traced == [at for at, one in enumerate(roots) if is_traced(one)]
+        assert (
+            traced_of(taken) == traced == [at for at, tree in enumerate(roots) if is_traced(tree)]
+        )
         for root, payload, number in zip(roots, payloads, numbers, strict=True):
             slot = self.free.popleft()  # the oldest free one
             before, now = self.generations[slot], root >> 24 & GENERATION_MASK

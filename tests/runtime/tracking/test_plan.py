@@ -35,8 +35,8 @@ def plan(layout: Layout, spouts: int = 1, bolts: int = 2, **settings: float) -> 
     return make_plan(graph(spouts, bolts, **settings).graph(), layout)
 
 
-def places(some: Plan) -> list[tuple[str, int, int]]:
-    return [(task.component, task.index, task.worker) for task in some.tasks]
+def places(topology_plan: Plan) -> list[tuple[str, int, int]]:
+    return [(task.component, task.index, task.worker) for task in topology_plan.tasks]
 
 
 # ---- placement ----------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def test_task_ids_are_unique_and_ascend_within_a_component() -> None:
 # ---- shards -------------------------------------------------------------------------------------
 
 
-def shards(some: Plan) -> list[list[int]]:
-    return [[acker.index for acker in ackers] for ackers in some.shards]
+def shards(topology_plan: Plan) -> list[list[int]]:
+    return [[acker.index for acker in ackers] for ackers in topology_plan.shards]
 
 
 def test_packed_shard_runs_beside_its_spout_and_tracks_only_its_trees() -> None:
@@ -108,9 +108,11 @@ def test_untracked_topology_has_no_acker(layout: Layout) -> None:
 def test_incarnation_is_never_given_twice_and_names_its_spout(
     spouts: int, starts: list[tuple[int, int]]
 ) -> None:
-    some = plan(Layout.PACK, spouts=spouts)
+    topology_plan = plan(Layout.PACK, spouts=spouts)
     given_out = {
-        (index % spouts, life): some.incarnation(some.spouts[index % spouts], life)
+        (index % spouts, life): topology_plan.incarnation(
+            topology_plan.spouts[index % spouts], life
+        )
         for index, life in starts
     }
     assert len(set(given_out.values())) == len(given_out)
@@ -119,10 +121,10 @@ def test_incarnation_is_never_given_twice_and_names_its_spout(
 
 @pytest.mark.parametrize("spouts", [1, 3, 4, 100])
 def test_later_life_has_a_later_incarnation_also_where_they_wrap_around(spouts: int) -> None:
-    some = plan(Layout.PACK, spouts=spouts)
-    spout, circle = some.spouts[spouts // 2], lives_max(spouts)
+    topology_plan = plan(Layout.PACK, spouts=spouts)
+    spout, circle = topology_plan.spouts[spouts // 2], lives_max(spouts)
     for first in (1, circle - 3, circle, 1000 * circle - 1):
-        numbers = [some.incarnation(spout, first + more) for more in range(8)]
+        numbers = [topology_plan.incarnation(spout, first + more) for more in range(8)]
         assert max(numbers) < INCARNATIONS_MAX
         for older, newer in pairwise(numbers):
             assert is_older_life(older, newer, spouts)
@@ -167,6 +169,6 @@ def test_without_its_back_edges_a_graph_has_no_cycle(edges: set[tuple[str, str]]
     left = everything - cyclic(*sorted(everything))
     while left:  # remove the edges from bolts that no edge leads to, again and again
         targets = {target for _, target in left}
-        kept = {edge for edge in left if edge[0] in targets}
-        assert kept != left, f"a cycle is left in {left}"
-        left = kept
+        remaining = {edge for edge in left if edge[0] in targets}
+        assert remaining != left, f"a cycle is left in {left}"
+        left = remaining

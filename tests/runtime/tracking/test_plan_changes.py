@@ -76,8 +76,8 @@ def plan(**config: Any) -> Plan:
     return make_plan(topology.graph())
 
 
-def ids(some: Plan) -> dict[tuple[str, int], int]:
-    return {(task.component, task.index): task.id for task in some.tasks}
+def ids(topology_plan: Plan) -> dict[tuple[str, int], int]:
+    return {(task.component, task.index): task.id for task in topology_plan.tasks}
 
 
 counts = st.dictionaries(

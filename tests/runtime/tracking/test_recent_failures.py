@@ -131,7 +131,7 @@ def test_memory_is_bounded_however_much_fails() -> None:
     for group in range(100):
         roots = np.arange(1, 30_001, dtype=np.uint64) + np.uint64(group * 30_000)
         recent.note(roots, np.arange(30_000), 0.0)
-    kept = sum(len(roots) for _, roots, _ in recent._groups)
-    assert 200_000 < kept <= 1 << 18
+    stored = sum(len(roots) for _, roots, _ in recent._groups)
+    assert 200_000 < stored <= 1 << 18
     assert recent.take(ids(1)) == []
     assert recent.take(ids(99 * 30_000 + 1)) == [0]

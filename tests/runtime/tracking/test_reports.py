@@ -27,31 +27,29 @@ roots = st.builds(
 many = st.lists(roots, min_size=1, max_size=30)
 
 
-def owners(shards: list[list[int]], some: list[int]) -> list[int]:
-    array = np.array(some, np.uint64)
-    found = [-1] * len(some)
+def owners(shards: list[list[int]], ids: list[int]) -> list[int]:
+    array = np.array(ids, np.uint64)
+    tasks = [-1] * len(ids)
     for task, which in Shards(shards).split(array):
-        for index in np.arange(len(some))[which].tolist():
-            assert found[index] == -1, "two shards follow one root"
-            found[index] = task
-    return found
+        for index in np.arange(len(ids))[which].tolist():
+            assert tasks[index] == -1, "two shards follow one root"
+            tasks[index] = task
+    return tasks
 
 
 @given(layouts, many)
-def test_each_root_has_one_shard_by_spout_and_slot(
-    shards: list[list[int]], some: list[int]
-) -> None:
+def test_each_root_has_one_shard_by_spout_and_slot(shards: list[list[int]], ids: list[int]) -> None:
     expected = []
-    for root in some:
+    for root in ids:
         mine = shards[(root >> 48) % len(shards)]
         expected.append(mine[(root & 0xFFFFFF) % len(mine)])
-    assert owners(shards, some) == expected
+    assert owners(shards, ids) == expected
 
 
 @given(layouts, many)
-def test_reports_reach_the_shards_that_follow(shards: list[list[int]], some: list[int]) -> None:
+def test_reports_reach_the_shards_that_follow(shards: list[list[int]], ids: list[int]) -> None:
     reports = Reports(Shards(shards))
-    array = np.array(some, np.uint64)
+    array = np.array(ids, np.uint64)
     reports.start(array, array)
     reports.ack(array, array ^ np.uint64(7))
     reports.fail(array, Failure(Cause.FAILED))
@@ -60,10 +58,10 @@ def test_reports_reach_the_shards_that_follow(shards: list[list[int]], some: lis
         reported += [(root, task) for root, _ in report.fails]
         starts = [root for pair in report.starts for root in pair[0].tolist()]
         assert starts == [root for root, _ in report.fails]
-        for kept, xors in report.acks:  # neighbours of one root are folded; see test_edges.py
-            assert len(kept) == len(xors)
-            assert set(kept.tolist()) <= set(starts)
-    assert sorted(reported) == sorted(zip(some, owners(shards, some), strict=True))
+        for acked, xors in report.acks:  # neighbours of one root are folded; see test_edges.py
+            assert len(acked) == len(xors)
+            assert set(acked.tolist()) <= set(starts)
+    assert sorted(reported) == sorted(zip(ids, owners(shards, ids), strict=True))
 
 
 def test_taken_reports_are_gone() -> None:
@@ -82,9 +80,9 @@ def test_empty_report_is_not_sent(kind: str) -> None:
 
 def test_without_ackers_nothing_is_reported() -> None:
     reports = Reports(None)
-    one = np.ones(1, np.uint64)
-    reports.start(one, one)
-    reports.ack(one, one)
-    reports.fail(one, Failure(Cause.FAILED))
+    ids = np.ones(1, np.uint64)
+    reports.start(ids, ids)
+    reports.ack(ids, ids)
+    reports.fail(ids, Failure(Cause.FAILED))
     assert not reports.tracked
     assert reports.take() == {}

@@ -186,8 +186,8 @@ def nothing(clicks: Any) -> None: ...
     ],
 )
 def test_tasks_that_fit_keep_their_ids_on_new_workers(before: Declare, after: Declare) -> None:
-    now, given = plan(before), plan(after)
-    then = upgraded(now, given, [2], last_id=90)
+    now, code = plan(before), plan(after)
+    then = upgraded(now, code, [2], last_id=90)
     assert not {*then.workers} & {*now.workers, 2}
     ids = {(task.component, task.index): task.id for task in now.tasks}
     for task in then.tasks:
@@ -264,9 +264,9 @@ def test_a_kafka_spout_continues_as_the_same_deployment_whatever_its_first_posit
             {"bootstrap.servers": "k:1", "group.id": "g"}, topics=["clicks"], options=latest
         )
 
-    now, given = plan(nothing, spout()), plan(nothing, spout())
-    then = upgraded(now, given, [])
-    codes = [one.graph.components["clicks"].implementation for one in (now, given, then)]
+    now, code = plan(nothing, spout()), plan(nothing, spout())
+    then = upgraded(now, code, [])
+    codes = [version.graph.components["clicks"].implementation for version in (now, code, then)]
     assert codes[0].deployment == codes[2].deployment != codes[1].deployment
 
 
@@ -344,8 +344,8 @@ def batch_plan(
     topology = Topology("clicks")
     source = FixedBatchSpout([Click("a", 1)], 1, type=Click) if spout is None else spout
     rows = batches(topology, id, source, store=store or STORE)
-    kept = MemoryState() if state is None else state
-    rows.group_by(by).aggregate(count(), state=kept, name=name, parallelism=tasks)
+    batch_state = MemoryState() if state is None else state
+    rows.group_by(by).aggregate(count(), state=batch_state, name=name, parallelism=tasks)
     rows.partition_by("user", parallelism=keepers).partition_persist(
         MemoryState(), keep, name="kept"
     )
@@ -384,9 +384,9 @@ def test_an_exactly_once_program_gets_new_code_and_other_numbers_of_tasks() -> N
 def test_new_code_that_cannot_continue_with_the_batches_is_refused(changed: Any, why: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = batch_plan(**changed)
+        code = batch_plan(**changed)
     with pytest.raises(LifecycleError, match=why):
-        upgraded(batch_plan(), given, [])
+        upgraded(batch_plan(), code, [])
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ def test_a_component_of_batches_that_has_to_keep_its_number_of_tasks_says_why(
 
 def test_a_savepoint_continues_with_other_numbers_of_tasks_of_batches() -> None:
     """But not with those of a state whose keys a function chooses."""
-    kept = Savepoint.of(batch_plan(), MasterState())
-    assert len(kept.resumed(batch_plan(tasks=3)).tasks_of("clicked")) == 3
+    savepoint = Savepoint.of(batch_plan(), MasterState())
+    assert len(savepoint.resumed(batch_plan(tasks=3)).tasks_of("clicked")) == 3
     with pytest.raises(LifecycleError, match="'clicks-3' has 2 tasks in it, and 3 in the code"):
-        kept.resumed(batch_plan(keepers=3))
+        savepoint.resumed(batch_plan(keepers=3))
 
 
 def test_the_changes_are_a_line_each() -> None:
@@ -424,8 +424,8 @@ def test_the_changes_are_a_line_each() -> None:
 
 
 def test_a_preview_names_what_becomes_of_each_component_and_state() -> None:
-    kept, ended = plan(process()), plan(process())
-    assert preview(kept, with_counts(kept, {"totals": 3})) == [
+    running, ended = plan(process()), plan(process())
+    assert preview(running, with_counts(running, {"totals": 3})) == [
         "totals: 1 → 3 tasks",
         "continue with the new code: clicks, totals",
         "state 'totals' of totals is kept, and moves from 1 task to 3 tasks when these open it",
@@ -454,12 +454,12 @@ def numbers(plan: Plan) -> dict[str, int]:
 
 
 def test_numbers_that_a_rebalance_has_changed_are_kept() -> None:
-    submitted, given = plan(process(), ackers=1), plan(process(counted_differently), ackers=1)
+    submitted, code = plan(process(), ackers=1), plan(process(counted_differently), ackers=1)
     now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
-    then, kept = as_changed(now, submitted.graph, given)
+    then, lines = as_changed(now, submitted.graph, code)
     assert numbers(then) == {"clicks": 1, "totals": 3, ACKER: 2}
     assert len(then.workers) == 3
-    assert kept == [
+    assert lines == [
         "totals: keeps the 3 tasks that a rebalance has made",
         "acker shards: keeps the 2 tasks that a rebalance has made",
         "workers: the 3 that it has are kept",
@@ -471,34 +471,34 @@ def test_numbers_that_the_file_changes_win() -> None:
     now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
     topology = Topology("clicks", workers=4, ackers=3)
     process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
-    then, kept = as_changed(now, submitted.graph, make_plan(topology.graph()))
+    then, lines = as_changed(now, submitted.graph, make_plan(topology.graph()))
     assert numbers(then) == {"clicks": 1, "totals": 2, ACKER: 3}
     assert len(then.workers) == 2, "as in a submission: no worker without a task"
-    assert not kept
+    assert not lines
 
 
 def in_command(graph: Graph, **settings: Any) -> Graph:
     """A graph whose settings are given in a command."""
-    own = {name: getattr(graph.config, name) for name in settings}
-    return replace(graph, config=replace(graph.config, **settings), given=own)
+    chosen = {name: getattr(graph.config, name) for name in settings}
+    return replace(graph, config=replace(graph.config, **settings), given=chosen)
 
 
 def test_settings_of_a_command_are_kept_and_those_of_the_next_command_win() -> None:
     declared = plan(process(parallelism=3)).graph
     submitted = make_plan(in_command(declared, workers=3, message_timeout_s=5.0))
-    graph, kept = with_given(submitted, declared)
+    graph, lines = with_given(submitted, declared)
     assert graph.config.message_timeout_s == 5.0
-    assert kept == ["message_timeout_s keeps its value of --set: 5.0"]
+    assert lines == ["message_timeout_s keeps its value of --set: 5.0"]
     assert with_given(make_plan(graph), declared)[0].config == graph.config, (
         "also in the next upgrade"
     )
-    then, kept = as_changed(submitted, submitted.graph, make_plan(graph))
+    then, lines = as_changed(submitted, submitted.graph, make_plan(graph))
     assert len(then.workers) == 3
-    assert kept == ["workers: the 3 that it has are kept"]
+    assert lines == ["workers: the 3 that it has are kept"]
     again, _ = as_changed(then, graph, make_plan(graph))
     assert len(again.workers) == 3
     now = rebalanced(make_plan(declared), workers=3)
-    then, kept = as_changed(now, declared, make_plan(in_command(declared, workers=2)))
+    then, lines = as_changed(now, declared, make_plan(in_command(declared, workers=2)))
     assert len(then.workers) == 2, "as given, though the file says so too"
     other = replace(declared, config=replace(declared.config, message_timeout_s=9.0))
     assert with_given(submitted, other) == (other, []), "the file has changed"
@@ -508,9 +508,9 @@ def test_what_no_rebalance_has_changed_follows_the_file() -> None:
     submitted = plan(process(parallelism=2))
     topology = Topology("clicks", workers=5)
     process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
-    then, kept = as_changed(submitted, submitted.graph, make_plan(topology.graph()))
+    then, lines = as_changed(submitted, submitted.graph, make_plan(topology.graph()))
     assert then.tasks == make_plan(topology.graph()).tasks
-    assert not kept
+    assert not lines
 
 
 def test_a_worker_for_each_task_is_kept_and_new_components_get_their_own() -> None:
@@ -521,27 +521,27 @@ def test_a_worker_for_each_task_is_kept_and_new_components_get_their_own() -> No
         process(parallelism=3)(clicks)
         clicks.shuffle().bolt("bolt", passes, 2)
 
-    then, kept = as_changed(now, submitted.graph, plan(more))
+    then, lines = as_changed(now, submitted.graph, plan(more))
     assert then.layout is Layout.ISOLATE
     assert len(then.workers) == len(then.tasks) == len(now.tasks) + 2
-    assert not kept
+    assert not lines
 
 
 def test_new_code_that_cannot_have_the_number_of_tasks_gets_that_of_the_file_and_says_so() -> None:
     submitted = plan(process())
     now = rebalanced(submitted, totals=3)
-    then, kept = as_changed(now, submitted.graph, plan(process(state=None)))
+    then, lines = as_changed(now, submitted.graph, plan(process(state=None)))
     assert numbers(then)["totals"] == 1
-    (line,) = kept
+    (line,) = lines
     assert line.startswith("totals: cannot keep the 3 tasks that a rebalance has made: the state")
 
 
 def test_numbers_of_exactly_once_programs_are_kept_too() -> None:
     submitted = batch_plan()
     now = rebalanced(submitted, clicked=3)
-    then, kept = as_changed(now, submitted.graph, batch_plan())
+    then, lines = as_changed(now, submitted.graph, batch_plan())
     assert numbers(then)["clicked"] == 3
-    assert kept == ["clicked: keeps the 3 tasks that a rebalance has made"]
+    assert lines == ["clicked: keeps the 3 tasks that a rebalance has made"]
 
 
 def declared_with(parallelism: int = 3, **settings: Any) -> Graph:
@@ -555,10 +555,10 @@ def upgraded_twice(before: Plan, declared: Graph, graph: Graph) -> Plan:
     """The plan after two upgrades to the same file."""
     for _ in range(2):
         graph_now, _ = with_given(before, graph)
-        given = make_plan(graph_now)
-        then, _ = as_changed(before, declared, given)
+        code = make_plan(graph_now)
+        then, _ = as_changed(before, declared, code)
         before = upgraded(before, then, [])
-        declared = before.with_tasks(given.tasks).graph
+        declared = before.with_tasks(code.tasks).graph
     return before
 
 
@@ -567,9 +567,9 @@ def test_workers_that_a_rebalance_has_spread_further_are_all_kept() -> None:
     graph = declared_with(1, workers=2)
     now = rebalanced(make_plan(graph), workers=2)
     assert len(now.workers) == 2
-    then, kept = as_changed(now, graph, make_plan(graph))
+    then, lines = as_changed(now, graph, make_plan(graph))
     assert len(then.workers) == 2
-    assert kept == ["workers: the 2 that it has are kept"]
+    assert lines == ["workers: the 2 that it has are kept"]
 
 
 def test_fewer_workers_are_kept_also_if_other_tasks_were_added() -> None:
@@ -582,8 +582,8 @@ def test_acker_shards_of_a_command_are_kept_unless_the_file_or_a_command_says_ot
     graph = declared_with(workers=3)
     submitted = make_plan(in_command(graph, ackers=3))
     assert numbers(upgraded_twice(submitted, submitted.graph, graph))[ACKER] == 3
-    _, kept = as_changed(submitted, submitted.graph, make_plan(graph))
-    assert kept == ["acker shards: keeps the 3 tasks of --set"]
+    _, lines = as_changed(submitted, submitted.graph, make_plan(graph))
+    assert lines == ["acker shards: keeps the 3 tasks of --set"]
     for other in (declared_with(workers=3, ackers=2), in_command(graph, ackers=2)):
         assert numbers(upgraded_twice(submitted, submitted.graph, other))[ACKER] == 2
 

@@ -150,8 +150,8 @@ def test_plain_tuple_that_is_returned_and_not_yielded() -> None:
     """The same, where records are plain tuples; a tuple of records is accepted like a list."""
 
     def pair(word: Word) -> Iterator[tuple[str, int]]:
-        one: Any = (word.word, 1)
-        return one if word.word == "bad" else (one, one)  # type: ignore[return-value]
+        row: Any = (word.word, 1)
+        return row if word.word == "bad" else (row, row)  # type: ignore[return-value]
 
     here = rig(pair, fields=("word", "times"))
     reason, acked = failure_of(here, "good", "bad")
@@ -211,8 +211,8 @@ class Keeps(Bolt[Basket, None]):
 
 def baskets(impl: Any, **settings: Any) -> Topology:
     topology = Topology("t", ackers=1, **settings)
-    given = [Basket("you"), Basket("him", ["plum", "fig"])]
-    source = topology.spout("baskets", Records(given, type=Basket))
+    values = [Basket("you"), Basket("him", ["plum", "fig"])]
+    source = topology.spout("baskets", Records(values, type=Basket))
     source.shuffle().bolt("bolt", impl, fields=())
     return topology
 

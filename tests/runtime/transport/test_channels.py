@@ -53,19 +53,19 @@ class RemoteChannelAgainstModel(RuleBasedStateMachine):
         self.channel.push(batch(*roots))
 
     @precondition(lambda self: self.queue)
-    @rule(most=st.integers(1, 8))
-    def send_some(self, most: int) -> None:
-        taken = self.channel.take(most)
+    @rule(size=st.integers(1, 8))
+    def send_some(self, size: int) -> None:
+        taken = self.channel.take(size)
         roots = taken.roots.tolist()
-        assert 1 <= len(roots) <= most
+        assert 1 <= len(roots) <= size
         assert roots == self.queue[: len(roots)], "in order"
         del self.queue[: len(roots)]
         self.unsettled[self.channel.sent(taken)] = roots
 
     @precondition(lambda self: self.queue)
-    @rule(most=st.integers(1, 8))
-    def take_and_put_back(self, most: int) -> None:
-        self.channel.put_back(self.channel.take(most))
+    @rule(size=st.integers(1, 8))
+    def take_and_put_back(self, size: int) -> None:
+        self.channel.put_back(self.channel.take(size))
 
     @precondition(lambda self: self.queue)
     @rule()
@@ -126,10 +126,10 @@ def test_channel_that_closes_a_cycle_is_never_full() -> None:
 
 def test_local_channel_hands_the_batch_over_as_it_is() -> None:
     channel = LocalChannel(1, 2, _WINDOW)
-    one = batch(1, 2, 3)
-    channel.push(one)
+    pushed = batch(1, 2, 3)
+    channel.push(pushed)
     taken, origin, seq = channel.inbox.take(10)
-    assert taken is one
+    assert taken is pushed
     assert (channel.load, seq) == (3, None)
     origin.processed(3, seq, Credit(5, 2))
     assert (channel.load, channel.window, channel.piece) == (0, 5, 2)
@@ -137,18 +137,18 @@ def test_local_channel_hands_the_batch_over_as_it_is() -> None:
 
 @given(batches(), st.integers(1, 5))
 def test_inbox_splits_a_batch_and_returns_its_frame_number_with_the_last_part(
-    one: Batch, most: int
+    whole: Batch, size: int
 ) -> None:
     inbox = Inbox()
-    inbox.put(one, Inflow(1, 2, 0), seq=17)
+    inbox.put(whole, Inflow(1, 2, 0), seq=17)
     parts: list[Any] = []
     while inbox.entries:
-        parts.append(inbox.take(most))
-    assert [len(part) for part, _, _ in parts[:-1]] == [most] * (len(parts) - 1)
+        parts.append(inbox.take(size))
+    assert [len(part) for part, _, _ in parts[:-1]] == [size] * (len(parts) - 1)
     assert [seq for _, _, seq in parts] == [None] * (len(parts) - 1) + [17]
     assert [
         record for part, _, _ in parts for record in records_with_anchors(part)
-    ] == records_with_anchors(one)
+    ] == records_with_anchors(whole)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
 
 def test_small_batches_are_taken_together_with_the_frame_and_sender_of_each() -> None:
     inbox = Inbox()
-    one, other = (LocalChannel(source, 9, _WINDOW, inbox=inbox) for source in (1, 2))
-    for channel, roots in ((one, (1, 2)), (one, (3,)), (other, (4,)), (one, (5,))):
+    first, other = (LocalChannel(source, 9, _WINDOW, inbox=inbox) for source in (1, 2))
+    for channel, roots in ((first, (1, 2)), (first, (3,)), (other, (4,)), (first, (5,))):
         channel.push(batch(*roots))
-    inbox.put(batch(6), one, seq=1)
+    inbox.put(batch(6), first, seq=1)
     taken = inbox.take_small(5, one_source=False)
     assert [entry[0].roots.tolist() for entry in taken] == [[1, 2], [3], [4], [5]]
-    assert [entry[1] for entry in taken] == [one, one, other, one]
+    assert [entry[1] for entry in taken] == [first, first, other, first]
     ((last, _, seq),) = inbox.take_small(5, one_source=False)
     assert (last.roots.tolist(), seq) == ([6], 1)
 
@@ -217,8 +217,8 @@ def test_a_batch_that_is_large_already_is_taken_alone() -> None:
     inbox = Inbox()
     channel = LocalChannel(1, 9, 10_000, inbox=inbox)
     large = batch(*range(1, 2_000))
-    for one in (batch(2_000), large, batch(2_001)):
-        channel.push(one)
+    for part in (batch(2_000), large, batch(2_001)):
+        channel.push(part)
     taken = [inbox.take_small(10_000, one_source=False) for _ in range(3)]
     assert [len(entries) for entries in taken] == [1, 1, 1]
     assert taken[1][0][0] is large, "joining would copy it"

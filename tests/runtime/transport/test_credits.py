@@ -167,11 +167,11 @@ def measured(last: Slow, seconds: float = 20.0) -> dict[str, ServiceTime]:
 
 
 def test_bolt_before_a_slow_one_has_the_pace_of_the_slow_one() -> None:
-    found = measured(Slow(Watch(), 1e-3))
-    for service in found.values():
+    services = measured(Slow(Watch(), 1e-3))
+    for service in services.values():
         assert 0.4e-3 < (service.pace_s or 0) < 2e-3
         assert 100 < service.window < 600, "a quarter of a second, about: slices come in bursts"
-    assert found["quick"].slice_records > 250, "its own work takes no time"
+    assert services["quick"].slice_records > 250, "its own work takes no time"
 
 
 def test_commit_of_a_batch_does_not_count_for_the_pace_of_its_records() -> None:

@@ -31,8 +31,8 @@ STREAM = PlannedStream(0, "spout", StreamSpec("default", SCHEMA), SCHEMA.classes
 def travelled(value: Any) -> Any:
     frame = decode_frame(encode_frame(3, 1, Batch(0, 7, [Field(value)]), STREAM, 1 << 24), [STREAM])
     assert frame.error is None
-    ((found,),) = frame.batch.records
-    return found
+    ((received,),) = frame.batch.records
+    return received
 
 
 def test_a_zone_keeps_its_name_and_so_the_hour_that_the_clock_repeats() -> None:
@@ -40,8 +40,8 @@ def test_a_zone_keeps_its_name_and_so_the_hour_that_the_clock_repeats() -> None:
     first = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
     second = first.replace(fold=1)
     assert travelled([first, second]) == [first, second]
-    assert [one.tzinfo for one in travelled([first, second])] == [berlin, berlin]
-    assert [one.astimezone(UTC).hour for one in travelled([first, second])] == [0, 1]
+    assert [moment.tzinfo for moment in travelled([first, second])] == [berlin, berlin]
+    assert [moment.astimezone(UTC).hour for moment in travelled([first, second])] == [0, 1]
 
 
 class HalfPast(tzinfo):
@@ -110,7 +110,7 @@ def test_a_subclass_of_a_plain_type_arrives_as_that_type(value: Any, plain: Any)
         (lambda: 0, "function"),
     ],
 )
-@pytest.mark.parametrize("within", [lambda one: one, lambda one: {"a": [(one,)]}])
+@pytest.mark.parametrize("within", [lambda value: value, lambda value: {"a": [(value,)]}])
 def test_other_values_are_refused_with_component_stream_field_and_type(
     value: Any, named: str, within: Callable[[Any], Any]
 ) -> None:
@@ -138,7 +138,8 @@ def deep(wrap: Callable[[Any], Any], levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda one: (one,), lambda one: frozenset([one]), Point, lambda one: Line((one,))]
+    "wrap",
+    [lambda value: (value,), lambda value: frozenset([value]), Point, lambda value: Line((value,))],
 )
 def test_levels_have_a_limit_when_a_value_is_sent(wrap: Callable[[Any], Any]) -> None:
     value = deep(wrap, 15)
@@ -149,16 +150,16 @@ def test_levels_have_a_limit_when_a_value_is_sent(wrap: Callable[[Any], Any]) ->
 
 
 def test_lists_have_a_limit_too() -> None:
-    value = deep(lambda one: [one], 500)
+    value = deep(lambda inner: [inner], 500)
     assert travelled(value) == value
     with pytest.raises(Unserialisable, match="recursion limit"):
-        travelled(deep(lambda one: [one], 5_000))
+        travelled(deep(lambda inner: [inner], 5_000))
 
 
 def test_rows_of_a_batch_are_sent_without_a_header_for_each() -> None:
     rows = RowList([("a", Decimal(1)), ("b", Decimal(2))])
-    found = travelled(rows)
-    assert (type(found), found) == (RowList, rows)
+    received = travelled(rows)
+    assert (type(received), received) == (RowList, rows)
     assert len(Codec().encode(rows)) < len(Codec().encode([*rows]))
     with pytest.raises(Unserialisable, match="values to unpack"):
         travelled(RowList([(1,), (1, 2)]))
@@ -173,8 +174,8 @@ def test_threads_can_share_a_codec() -> None:
             errors["other"] += codec.decode(codec.encode([value])) != [value]
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert errors == {"other": 0}

@@ -44,9 +44,9 @@ def test_children_of_one_parent_encode_their_root_once() -> None:
 def test_long_integers_and_scalars_of_numpy_arrive_as_python_values(value: Any) -> None:
     batch = Batch(4, 7, [("a", value)])
     frame = decode_frame(over_the_wire(encode_frame(3, 1, batch, STREAMS[4], MAX)), STREAMS)
-    (found,) = frame.batch.records
-    assert found == ("a", value)
-    assert type(found[1]) in {int, float, bool}
+    (record,) = frame.batch.records
+    assert record == ("a", value)
+    assert type(record[1]) in {int, float, bool}
 
 
 def test_an_unknown_extension_type_is_an_error_of_the_frame_alone() -> None:

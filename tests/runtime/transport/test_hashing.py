@@ -134,9 +134,14 @@ def test_table_distinguishes_moments_that_python_takes_for_equal() -> None:
     first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     second = first.replace(fold=1)
     assert first == second
-    for wrap in (lambda one: one, lambda one: ("a", one), Point, lambda one: Line((Point(one),))):
+    for wrap in (
+        lambda value: value,
+        lambda value: ("a", value),
+        Point,
+        lambda value: Line((Point(value),)),
+    ):
         pair = [wrap(first), wrap(second)]
-        hashed = [stable_hash(one) % 4096 for one in pair]
+        hashed = [stable_hash(value) % 4096 for value in pair]
         assert hashed[0] != hashed[1]
         assert KeyTable(4096).find_all(pair) == hashed
         assert KeyTable(4096).find_all(pair[::-1]) == hashed[::-1]

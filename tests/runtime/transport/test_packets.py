@@ -45,8 +45,8 @@ grants = st.tuples(numbers, numbers, numbers, st.builds(Credit, numbers, numbers
 def report_content(report: ShardReport) -> tuple[Any, ...]:
     """The content of a report, however its arrays are split."""
     parts = [
-        np.concatenate([p[i] for p in some]).tolist() if some else []
-        for some in (report.starts, report.acks)
+        np.concatenate([p[i] for p in columns]).tolist() if columns else []
+        for columns in (report.starts, report.acks)
         for i in (0, 1)
     ]
     return (*parts, sorted(report.fails, key=repr))
@@ -65,21 +65,21 @@ def verdicts_content(verdict: Verdicts) -> tuple[Any, ...]:
     st.lists(grants, max_size=3),
 )
 def test_packet_decodes_to_what_was_encoded(
-    some: list[Batch],
+    sent: list[Batch],
     reports: dict[int, ShardReport],
     verdicts: dict[int, Verdicts],
     postponed: list[int],
     grants: list[Grant],
 ) -> None:
     frames = [
-        encode_frame(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)
+        encode_frame(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(sent, start=1)
     ]
     data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))
     assert read_address(data) == ADDRESS
     packet = read_content(data, STREAMS)
     assert (packet.sender, packet.life) == (1, 3)
     assert [(f.target, f.seq, records_with_anchors(f.batch)) for f in packet.frames] == [
-        (9, seq, records_with_anchors(batch)) for seq, batch in enumerate(some, start=1)
+        (9, seq, records_with_anchors(batch)) for seq, batch in enumerate(sent, start=1)
     ]
     assert {t: report_content(r) for t, r in packet.reports.items()} == {
         t: report_content(r) for t, r in reports.items()
@@ -100,16 +100,16 @@ def test_questions_about_progress_and_their_answers_travel() -> None:
     )
     packet = read_content(encode_packet(ADDRESS, content), STREAMS)
     assert [asked.tolist() for asked in packet.reports[4].asks] == [roots.tolist()]
-    ((of_roots, found),) = packet.verdicts[5].ages
-    assert (of_roots.tolist(), found.tolist()) == (roots.tolist(), ages.tolist())
+    ((of_roots, received),) = packet.verdicts[5].ages
+    assert (of_roots.tolist(), received.tolist()) == (roots.tolist(), ages.tolist())
 
 
 def example() -> bytes:
-    one = np.array([1 << 60], np.uint64)
+    root = np.array([1 << 60], np.uint64)
     failure = Failure(Cause.FAILED, "split", 0, "no such word")
-    frame = encode_frame(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0], MAX)
-    report = ShardReport([(one, one)], [(one, one)], [(1 << 60, failure)])
-    return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([one])}, [7], []))
+    frame = encode_frame(9, 1, Batch(0, 7, [Word("rain", 1)], root, root), STREAMS[0], MAX)
+    report = ShardReport([(root, root)], [(root, root)], [(1 << 60, failure)])
+    return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([root])}, [7], []))
 
 
 def test_every_flipped_bit_is_detected() -> None:
@@ -135,8 +135,8 @@ def test_packet_of_another_release_is_refused_with_both_versions(
     with monkeypatch.context() as other_release:
         other_release.setattr(versions, "PROTOCOL", other)
         packet = example()
-    found = f"version {other}, and .* {versions.PROTOCOL}: let all"
-    with pytest.raises(VersionMismatch, match=found):
+    message = f"version {other}, and .* {versions.PROTOCOL}: let all"
+    with pytest.raises(VersionMismatch, match=message):
         read_address(packet)
 
 

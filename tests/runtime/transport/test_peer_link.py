@@ -321,11 +321,11 @@ def test_new_life_of_a_sender_counts_from_one_and_its_earlier_life_is_stale(
 
 
 def test_refusal_has_the_error_of_the_record() -> None:
-    found: list[Unserialisable] = []
+    errors: list[Unserialisable] = []
     peer_link = PeerLink(
-        ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda _c, _b, error: found.append(error)
+        ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda _c, _b, error: errors.append(error)
     )
     peer_link.peer_is(PEER_LIFE)
     RemoteChannel(1, 2, 9, ready=peer_link.ready).push(Batch(4, 1, [("a", object())]))
     peer_link.next_packets(0.0)
-    assert "cannot travel to another process" in str(found[0])
+    assert "cannot travel to another process" in str(errors[0])

@@ -82,8 +82,8 @@ def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
-    bolt, given = here.bolt("make"), batch(here, 25)
-    assert bolt.process(given) is None
+    bolt, inputs = here.bolt("make"), batch(here, 25)
+    assert bolt.process(inputs) is None
     pieces = [here.sent("next")]
     while bolt.rare.unfinished is not None:
         assert not here.reports().acks, "the input is not finished"
@@ -94,7 +94,7 @@ def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece
         list(range(10, 20)),
         list(range(20, 25)),
     ]
-    balance(here.reports().acks, given, *pieces)
+    balance(here.reports().acks, inputs, *pieces)
     assert bolt.stats().counts.acked == 1
 
 
@@ -104,15 +104,15 @@ def test_outputs_are_sent_once_and_the_tree_is_complete_whatever_their_number(
     impl: Callable[[Number], Any], size: int
 ) -> None:
     here = rig(impl)
-    bolt, given = here.bolt("make"), batch(here, size)
-    assert bolt.process(given) is None
+    bolt, inputs = here.bolt("make"), batch(here, size)
+    assert bolt.process(inputs) is None
     for _ in range(3):
         if bolt.rare.unfinished is not None:
             bolt.go_on()
     assert bolt.rare.unfinished is None
     sent = here.sent("next")
     assert values(sent) == list(range(size))
-    balance(here.reports().acks, given, sent)
+    balance(here.reports().acks, inputs, sent)
 
 
 @lazily
@@ -120,8 +120,8 @@ def test_inputs_that_were_not_started_are_returned_in_their_order(
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
-    bolt, given = here.bolt("make"), batch(here, 3, 3, 9, 1, 2)
-    rest = bolt.process(given)
+    bolt, inputs = here.bolt("make"), batch(here, 3, 3, 9, 1, 2)
+    rest = bolt.process(inputs)
     assert values([rest]) == [1, 2]
     assert rest.roots.tolist() == [ROOT + 3, ROOT + 4]
     assert values([bolt.rare.unfinished.input]) == [9]
@@ -134,13 +134,13 @@ def test_inputs_that_were_not_started_are_returned_in_their_order(
 
 def test_a_returned_list_is_sent_as_a_whole() -> None:
     here = rig(in_a_list)
-    bolt, given = here.bolt("make"), batch(here, 3, 25, 4)
-    rest = bolt.process(given)
+    bolt, inputs = here.bolt("make"), batch(here, 3, 25, 4)
+    rest = bolt.process(inputs)
     assert values([rest]) == [4]
     assert bolt.rare.unfinished is None
     sent = here.sent("next")
     assert values(sent) == [*range(3), *range(25)]
-    balance(here.reports().acks, given.split(2)[0], sent)
+    balance(here.reports().acks, inputs.split(2)[0], sent)
 
 
 @lazily
@@ -149,12 +149,12 @@ def test_the_trees_of_an_input_with_several_anchors_are_complete_together(
 ) -> None:
     here = rig(impl)
     bolt = here.bolt("make")
-    given = here.batch("numbers", [Number(25), Number(2)], [0, 1], [1])
-    rest = bolt.process(given)
+    inputs = here.batch("numbers", [Number(25), Number(2)], [0, 1], [1])
+    rest = bolt.process(inputs)
     while bolt.rare.unfinished is not None:
         bolt.go_on()
     assert bolt.process(rest) is None
-    balance(here.reports().acks, given, here.sent("next"))
+    balance(here.reports().acks, inputs, here.sent("next"))
 
 
 @lazily
@@ -168,7 +168,7 @@ def test_outputs_of_an_untracked_input_are_sent_in_pieces_without_a_report(
         bolt.go_on()
     sent = here.sent("next")
     assert values(sent) == list(range(25))
-    assert not any(one.tracked for one in sent)
+    assert not any(output.tracked for output in sent)
     assert not here.reports().acks
 
 
@@ -252,14 +252,14 @@ def test_an_endless_generator_is_dropped_when_its_tree_has_failed(impl: Any) -> 
     source.shuffle().bolt("make", impl).shuffle().bolt("next", TakesTime(watch))
     worker = Worker(make_plan(topology.graph()), 0, 1, np.random.default_rng(0), watch.clock)
     (spout,) = worker._spouts
-    most = 0
+    longest = 0
     while not spout.replays.causes:
         wait_s = worker.step()
         watch.clock.advance(wait_s or 1e-5)
-        most = max(most, *(len(inbox) for inbox in worker._wired.inboxes.values()))
+        longest = max(longest, *(len(inbox) for inbox in worker._wired.inboxes.values()))
     assert watch.clock.now() < 2.1
     assert dict(spout.replays.causes) == {Cause.TIMEOUT: 1}
-    assert most < 2 * 250, "a window of a quarter of a second, and a piece of at most a window"
+    assert longest < 2 * 250, "a window of a quarter of a second, and a piece of at most a window"
     make = next(b for b in worker._wired.bolts.values() if b.task.component == "make")
     while make.rare.unfinished is not None:
         worker.step()
@@ -310,15 +310,17 @@ def test_inputs_with_many_outputs_do_not_time_out_before_a_slow_bolt(
 
 def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_and_frames() -> None:
     inbox, senders = Inbox(), [LocalChannel(source, 9, ROOM) for source in range(3)]
-    given = [replace(numbered(*roots), source=n) for n, roots in enumerate([(1, 2), (3, 4), (5,)])]
-    entries: list[Entry] = list(zip(given, senders, [7, 8, 9], strict=True))
-    parts, sizes = [*given], [2, 2, 1]
+    batches = [
+        replace(numbered(*roots), source=n) for n, roots in enumerate([(1, 2), (3, 4), (5,)])
+    ]
+    entries: list[Entry] = list(zip(batches, senders, [7, 8, 9], strict=True))
+    parts, sizes = [*batches], [2, 2, 1]
     _, rest = join(parts).split(3)
     Taken(join(parts), entries, parts, sizes, 0.0, 0).put_back(inbox, rest)
     assert sizes == [2, 1]
     assert [entry[2] for entry in entries] == [7, None], "not granted before its last record"
     waiting = [inbox.take(ROOM) for _ in range(2)]
-    assert [(one.roots.tolist(), one.source, seq) for one, _, seq in waiting] == [
+    assert [(part.roots.tolist(), part.source, seq) for part, _, seq in waiting] == [
         ([4], 1, 8),
         ([5], 2, 9),
     ]
@@ -327,14 +329,18 @@ def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_a
 
 def test_a_frame_of_failed_trees_is_not_granted_before_the_one_that_came_before_it() -> None:
     inbox, sender = Inbox(), LocalChannel(0, 9, ROOM)
-    given = [numbered(1, 2), numbered(3), numbered(4)]
-    entries: list[Entry] = [(one, sender, seq) for seq, one in enumerate(given, 5)]
-    parts, sizes = [given[0], given[1].select(np.array([], np.int64)), given[2]], [2, 1, 1]
-    _, rest = join([given[0], given[2]]).split(1)
-    Taken(join([given[0], given[2]]), entries, parts, sizes, 0.0, 0).put_back(inbox, rest)
+    batches = [numbered(1, 2), numbered(3), numbered(4)]
+    entries: list[Entry] = [(part, sender, seq) for seq, part in enumerate(batches, 5)]
+    parts, sizes = [batches[0], batches[1].select(np.array([], np.int64)), batches[2]], [2, 1, 1]
+    _, rest = join([batches[0], batches[2]]).split(1)
+    Taken(join([batches[0], batches[2]]), entries, parts, sizes, 0.0, 0).put_back(inbox, rest)
     assert ([entry[2] for entry in entries], sizes) == ([None], [1])
     waiting = [inbox.take(ROOM) for _ in range(3)]
-    assert [(one.roots.tolist(), seq) for one, _, seq in waiting] == [([2], 5), ([3], 6), ([4], 7)]
+    assert [(part.roots.tolist(), seq) for part, _, seq in waiting] == [
+        ([2], 5),
+        ([3], 6),
+        ([4], 7),
+    ]
 
 
 def test_small_batches_with_many_outputs_are_all_processed_once() -> None:
@@ -342,8 +348,8 @@ def test_small_batches_with_many_outputs_are_all_processed_once() -> None:
     topology = Topology("t", ackers=1, window_records_max=8)
     source = topology.spout("numbers", Counter(200))
     relayed = source.shuffle().bolt("relay", passed_on, parallelism=5)
-    made = relayed.shuffle().bolt("make", thrice)
-    made.shuffle().bolt("end", lambda number: seen.append(number.value), fields=())
+    copies = relayed.shuffle().bolt("make", thrice)
+    copies.shuffle().bolt("end", lambda number: seen.append(number.value), fields=())
     done = run_inline(topology.graph()).snapshot
     assert sorted(seen) == sorted([*range(200)] * 3)
     assert (done.component("numbers").acked, done.component("make").failed) == (200, 0)

@@ -43,14 +43,14 @@ def shared(slots: list[int], records: int) -> Batch:
 def test_edges_of_a_tree_with_several_records_do_not_cancel_out(trees: list[list[int]]) -> None:
     """The XOR of the edges that the inputs of a tree report is its edge in the batch."""
     offsets = np.cumsum([0, *map(len, trees)])
-    anchors = Anchors(roots_of([slot for own in trees for slot in own]), offsets)
-    made = seeded(2).integers(1, 1 << 63, len(anchors), np.uint64)
-    roots, edges = anchors.each_root_once(made)
+    anchors = Anchors(roots_of([slot for slots in trees for slot in slots]), offsets)
+    input_edges = seeded(2).integers(1, 1 << 63, len(anchors), np.uint64)
+    roots, edges = anchors.each_root_once(input_edges)
     assert len(set(roots.tolist())) == len(roots)
     for root, edge in zip(roots.tolist(), edges.tolist(), strict=True):
         reported = 0
-        for own, xor in zip(trees, made.tolist(), strict=True):
-            if root in roots_of(own).tolist():
+        for slots, xor in zip(trees, input_edges.tolist(), strict=True):
+            if root in roots_of(slots).tolist():
                 reported ^= xor
         assert reported == edge != 0
 
@@ -82,25 +82,29 @@ def test_a_shared_batch_decodes_to_what_was_encoded(alone: bool) -> None:
     batch = shared([1, 2], 3)
     batch.alone = alone
     frame = decode_frame(encode_frame(4, 1, batch, STREAM, 1 << 20), [STREAM])
-    found = frame.batch
+    decoded = frame.batch
     assert frame.error is None
-    assert (found.shared, found.alone, list(found.records)) == (True, alone, list(batch.records))
-    assert found.roots.tolist() == batch.roots.tolist()
-    assert found.edges.tolist() == batch.edges.tolist()
+    assert (decoded.shared, decoded.alone, list(decoded.records)) == (
+        True,
+        alone,
+        list(batch.records),
+    )
+    assert decoded.roots.tolist() == batch.roots.tolist()
+    assert decoded.edges.tolist() == batch.edges.tolist()
 
 
 def test_shared_batches_are_joined_into_one_with_all_their_trees() -> None:
     first, second = shared([3, 1, 2], 5), shared([2, 4], 1)
     second.edges = second.edges ^ np.uint64(7)
-    made = join([first, second])
-    assert made.shared
-    assert list(made.records) == [*first.records, *second.records]
+    joined = join([first, second])
+    assert joined.shared
+    assert list(joined.records) == [*first.records, *second.records]
     edges: dict[int, int] = {}
     for part in (first, second):
         for root, edge in zip(part.roots.tolist(), part.edges.tolist(), strict=True):
             edges[root] = edges.get(root, 0) ^ edge
-    assert dict(zip(made.roots.tolist(), made.edges.tolist(), strict=True)) == edges
-    assert len(made.roots) == 4
+    assert dict(zip(joined.roots.tolist(), joined.edges.tolist(), strict=True)) == edges
+    assert len(joined.roots) == 4
 
 
 def test_joined_batches_have_each_edge_once_in_the_event_log() -> None:
@@ -110,23 +114,23 @@ def test_joined_batches_have_each_edge_once_in_the_event_log() -> None:
     second.is_recorded = True
     entries: list[Entry] = []
     instrument = Instrument(5, EventWriter(ManualClock(), entries.append))
-    made = join([first, second])
-    instrument.joined([first, second], made)
-    instrument.delivered(made)
-    instrument.settled(made, {})
+    joined = join([first, second])
+    instrument.joined([first, second], joined)
+    instrument.delivered(joined)
+    instrument.settled(joined, {})
 
     def logged(what: What) -> list[tuple[int, int]]:
-        parts = [one for one in entries if one.what is what]
-        return [pair for one in parts for pair in zip(one.roots, one.values, strict=True)]
+        parts = [entry for entry in entries if entry.what is what]
+        return [pair for entry in parts for pair in zip(entry.roots, entry.values, strict=True)]
 
     def pairs(batch: Batch) -> set[tuple[int, int]]:
         return set(zip(batch.roots, batch.edges, strict=True))
 
-    given, new = pairs(first) | pairs(second), pairs(made) - pairs(first) - pairs(second)
+    former, new = pairs(first) | pairs(second), pairs(joined) - pairs(first) - pairs(second)
     assert len(new) == 1
     assert set(logged(What.SENT)) == new
     assert sorted(logged(What.DELIVERED)) == sorted(pairs(first) | new)
-    assert sorted(logged(What.ACKED)) == sorted(given | new)
+    assert sorted(logged(What.ACKED)) == sorted(former | new)
 
 
 def test_an_inbox_returns_several_shared_batches_on_request() -> None:

@@ -46,8 +46,8 @@ class SimEnvironment:
     """Three isolated workers (spout, bolt, acker); the test delivers their packets itself."""
 
     def __init__(self, *script: Any, bolt: Any = keep, **settings: Any) -> None:
-        own = {"ackers": 1, "message_timeout_s": 30, "spout_pending": 32_768}
-        topology = Topology("t", **{**own, **settings})
+        defaults = {"ackers": 1, "message_timeout_s": 30, "spout_pending": 32_768}
+        topology = Topology("t", **{**defaults, **settings})
         topology.spout("numbers", Numbers(*script)).shuffle().bolt("keep", bolt)
         self.plan = make_plan(topology.graph(), Layout.ISOLATE)
         self.clock = ManualClock()

@@ -27,24 +27,24 @@ FIGURES = {"emitted": 2_100.0, "messages": 2_000.0, "completed": 2_000.0, "repla
 
 def make_runs(root: Path) -> None:
     """Write the runs below `root`, two of them with their charts and reports."""
-    kept = replace(outcome(Verdict.HOLDS), experiment="kill-a-bolt", figures=FIGURES)
+    holding = replace(outcome(Verdict.HOLDS), experiment="kill-a-bolt", figures=FIGURES)
     recoveries = (Recovery("kill relay[0]", 2.0, 2.0, 3.5), Recovery("cut", 5.0, 6.0, None))
     lost = {**FIGURES, "completed": 1_983.0, "replays": 250.0}
     broken = replace(outcome(), experiment="kill-a-bolt", figures=lost, recoveries=recoveries)
-    for minute, result in enumerate((kept, broken)):
+    for minute, result in enumerate((holding, broken)):
         folder = _folder(root, result.experiment, minute)
         _finish(folder, result)
         write_report(folder, result, history())
-    _sweep(root, kept)
+    _sweep(root, holding)
     _folder(root, "slow-bolt", 3)
     foreign = _folder(root, "old", 4)
     foreign.write("plan.json", {"version": 999})
 
 
-def _sweep(root: Path, kept: Outcome) -> None:
+def _sweep(root: Path, holding: Outcome) -> None:
     group = _folder(root, "timeouts", 2, swept=["timeout_s"])
     for number, timeout_s in enumerate((1.0, 5.0), 1):
-        result = replace(kept, experiment="timeouts", parameters={"timeout_s": timeout_s})
+        result = replace(holding, experiment="timeouts", parameters={"timeout_s": timeout_s})
         folder = member(group, number)
         plan = {name: value for name, value in group.plan.items() if name != "swept"}
         folder.write("plan.json", {**plan, "parameters": result.parameters})

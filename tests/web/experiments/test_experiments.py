@@ -17,8 +17,10 @@ from tests.web.prepared import PreparedSource
 
 @pytest.fixture
 def url(runs: Path) -> Iterator[str]:
-    with served_page(PreparedSource(), TOKEN, port=0, experiments=ExperimentFolders(runs)) as found:
-        yield found
+    with served_page(
+        PreparedSource(), TOKEN, port=0, experiments=ExperimentFolders(runs)
+    ) as page_url:
+        yield page_url
 
 
 def path_of(run: str, kind: str = "") -> str:
@@ -26,17 +28,17 @@ def path_of(run: str, kind: str = "") -> str:
 
 
 def test_the_list_has_all_runs_newest_first_with_unreadable_ones(url: str) -> None:
-    found = ask(url, "/api/experiments").json
-    assert [run["run"] for run in found["runs"]] == [FOREIGN, UNFINISHED, SWEPT, BROKEN, KEPT]
-    assert "999" in found["runs"][0]["error"]
-    assert [run["verdict"] for run in found["runs"][1:]] == [None, "HOLDS", "BROKEN", "HOLDS"]
-    assert found["runs"][2]["members"] == 2
+    listed = ask(url, "/api/experiments").json
+    assert [run["run"] for run in listed["runs"]] == [FOREIGN, UNFINISHED, SWEPT, BROKEN, KEPT]
+    assert "999" in listed["runs"][0]["error"]
+    assert [run["verdict"] for run in listed["runs"][1:]] == [None, "HOLDS", "BROKEN", "HOLDS"]
+    assert listed["runs"][2]["members"] == 2
 
 
 def test_a_run_has_the_figures_of_compare_and_its_recoveries(url: str, runs: Path) -> None:
     for run in (BROKEN, SWEPT, f"{SWEPT}/001"):
-        found = ask(url, path_of(run)).json
-        assert found["figures"] == figures_of_all(find(runs, run))
+        fields = ask(url, path_of(run)).json
+        assert fields["figures"] == figures_of_all(find(runs, run))
     broken = ask(url, path_of(BROKEN)).json
     assert broken["recovery"] == {"count": 2, "longest_s": 1.5, "never": 1}
     assert [recovery["seconds"] for recovery in broken["recoveries"]] == [1.5, None]
@@ -65,18 +67,18 @@ def test_other_folders_are_no_runs(url: str, runs: Path, run: str) -> None:
     (runs / "outside").mkdir()
     (runs / "outside/link").symlink_to(outside)
     for kind in ("", "/report"):
-        found = ask(url, path_of(run, kind))
-        assert found.status == 404
-        assert "there is no run" in found.json["error"]
+        answer = ask(url, path_of(run, kind))
+        assert answer.status == 404
+        assert "there is no run" in answer.json["error"]
 
 
 @pytest.mark.parametrize("name", ["../timeline", "plan.json", "*", ""])
 def test_only_charts_of_a_run_are_served(url: str, name: str) -> None:
-    found = ask(url, f"{path_of(BROKEN, '/chart')}&name={quote(name, safe='')}")
-    assert (found.status, "has no chart" in found.json["error"]) == (404, True)
+    answer = ask(url, f"{path_of(BROKEN, '/chart')}&name={quote(name, safe='')}")
+    assert (answer.status, "has no chart" in answer.json["error"]) == (404, True)
 
 
 def test_a_run_without_a_report_names_the_command_that_makes_it(url: str) -> None:
-    found = ask(url, path_of(UNFINISHED, "/report"))
-    assert "sunshower experiment show" in found.json["error"]
+    answer = ask(url, path_of(UNFINISHED, "/report"))
+    assert "sunshower experiment show" in answer.json["error"]
     assert "--report" in ask(url, path_of(UNFINISHED)).json["error"]

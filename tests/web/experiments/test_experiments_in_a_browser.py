@@ -20,8 +20,10 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def url(runs: Path) -> Iterator[str]:
     """A page without any topology."""
-    with served_page(PreparedSource(), TOKEN, port=0, experiments=ExperimentFolders(runs)) as found:
-        yield found
+    with served_page(
+        PreparedSource(), TOKEN, port=0, experiments=ExperimentFolders(runs)
+    ) as page_url:
+        yield page_url
 
 
 def address(*runs: str) -> str:

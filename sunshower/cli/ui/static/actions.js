@@ -17,19 +17,19 @@ export function Actions({ name, actions, state, workers }) {
   const [count, setCount] = useState(null);
   const [asked, setAsked] = useState(null); // the action that waits for a confirmation
   const [isBusy, setIsBusy] = useState(false);
-  const [said, setSaid] = useState(null);
+  const [message, setMessage] = useState(null);
   if (!actions.length) return null;
 
   const chosen = (action) => (action === "rebalance" ? count ?? workers : null);
   const act = async (action) => {
     setAsked(null);
     setIsBusy(true);
-    setSaid({ kind: "", text: `${WORDS[action][0]} …` });
+    setMessage({ kind: "", text: `${WORDS[action][0]} …` });
     try {
-      setSaid({ kind: "good", text: await api.act(name, action, chosen(action)) });
+      setMessage({ kind: "good", text: await api.act(name, action, chosen(action)) });
     } catch (error) {
       if (error.status === 401) api.forgetToken();
-      setSaid({ kind: "bad", text: error.message });
+      setMessage({ kind: "bad", text: error.message });
     }
     setIsBusy(false);
   };
@@ -38,8 +38,8 @@ export function Actions({ name, actions, state, workers }) {
 
   return html`<details class="actions"><summary class="button">Actions</summary>
     <div class="menu">
-      ${said && html`<p class=${`notice ${said.kind}`} role="status">${said.text}</p>`}
-      ${!api.token() ? html`<${TokenForm} id="token" used=${() => setSaid(null)} />`
+      ${message && html`<p class=${`notice ${message.kind}`} role="status">${message.text}</p>`}
+      ${!api.token() ? html`<${TokenForm} id="token" used=${() => setMessage(null)} />`
         : asked ? html`<p><strong>${WORDS[asked][0]} ${name}?</strong></p>
           <${Consequences} name=${name} action=${asked} workers=${chosen(asked)} />
           <div class="inline"><button type="button" class="danger" disabled=${isBusy}
@@ -63,7 +63,7 @@ function Consequences({ name, action, workers }) {
   useEffect(() => {
     let isOver = false;
     const show = (shown) => isOver || setLines(shown);
-    api.consequences(name, action, workers).then((found) => show(found.lines), () => show([WORDS[action][1]]));
+    api.consequences(name, action, workers).then((answered) => show(answered.lines), () => show([WORDS[action][1]]));
     return () => {
       isOver = true;
     };

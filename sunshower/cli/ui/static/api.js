@@ -83,10 +83,10 @@ export const act = (name, action, workers = null) => post("/api/action", { name,
 export const replay = (name, chosen) => post("/api/replay", { name, letters: chosen });
 
 async function post(path, body) {
-  const found = await answer(path, {
+  const reply = await answer(path, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Sunshower-Token": token() },
     body: JSON.stringify(body),
   });
-  return found.said;
+  return reply.said;
 }

@@ -18,9 +18,9 @@ function historyOf(name) {
 }
 
 async function load(where, period) {
-  const [found, detail] = await loadData(where, period === NOW ? null : period);
-  historyOf(where.name).add(found);
-  return { name: where.name, component: where.component, period, found, detail };
+  const [facts, detail] = await loadData(where, period === NOW ? null : period);
+  historyOf(where.name).add(facts);
+  return { name: where.name, component: where.component, period, facts, detail };
 }
 
 function App() {
@@ -101,7 +101,7 @@ function App() {
       ${problem && html`<p class="notice bad" role="alert">${problem.message}
         ${problem.status === 404 && html` <a href="#/">All topologies</a>`}</p>`}
       ${hasRuns ? html`<${Experiments} runs=${where.runs} />` : where.name
-        ? shown?.found && html`<${TopologyView} key=${where.name} facts=${shown.found}
+        ? shown?.facts && html`<${TopologyView} key=${where.name} facts=${shown.facts}
             history=${historyOf(where.name)} component=${where.component} root=${where.root}
             name=${where.name} letter=${where.letter}
             windows=${{ chosen: period, shown: shown.period, choose: setPeriod }}

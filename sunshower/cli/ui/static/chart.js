@@ -31,7 +31,7 @@ export function Chart({ title, series, empty, unit = "/s" }) {
   useEffect(() => {
     if (!width || isEmpty) return;
     const data = [points.map(({ wall }) => wall / 1e3),
-      ...series.map((one) => one.points.map(({ value }) => value))];
+      ...series.map((line) => line.points.map(({ value }) => value))];
     const plot = drawn.current;
     if (!plot) {
       const hooks = { setCursor: [(changed) => setPointed(changed.cursor.idx ?? null)] };
@@ -44,14 +44,14 @@ export function Chart({ title, series, empty, unit = "/s" }) {
     if (isPart) plot.redraw();
   }, [points.at(-1)?.wall, points.length, width]);
   const at = Math.min(pointed ?? points.length, points.length - 1);
-  const said = (value) => (value == null ? "–" : `${rate(value)}${unit}`);
-  const spoken = series.map((one) => `${one.label} ${said(one.points.at(-1).value)} now, at most ` +
-    said(Math.max(...one.points.map((point) => point.value ?? 0)))).join("; ");
+  const textOf = (value) => (value == null ? "–" : `${rate(value)}${unit}`);
+  const spoken = series.map((line) => `${line.label} ${textOf(line.points.at(-1).value)} now, at most ` +
+    textOf(Math.max(...line.points.map((point) => point.value ?? 0)))).join("; ");
   return html`<figure class="chart">
     <figcaption><h3>${title}</h3>
       <span class="readout">${pointed != null && html`<span class="quiet">${clock(points[at].wall)}</span>`}
-        ${!isEmpty && series.map((one) => html`
-        <span class=${`series ${one.kind}`}>${one.label} <b>${said(one.points[at].value)}</b></span>`)}
+        ${!isEmpty && series.map((line) => html`
+        <span class=${`series ${line.kind}`}>${line.label} <b>${textOf(line.points[at].value)}</b></span>`)}
       </span></figcaption>
     ${isEmpty && html`<p class="quiet">${empty}</p>`}
     <div class="plot" ref=${box} role="img" aria-label=${isEmpty ? empty : `${title}: ${spoken}`}
@@ -67,15 +67,15 @@ function options(series, width) {
     legend: { show: false },
     cursor: { y: false, sync: { key: "charts" }, drag: { x: true, y: false },
       points: { size: 6 } },
-    scales: { y: { range: (plot, least, most) => [0, Math.max(1, 1.05 * most)] } },
+    scales: { y: { range: (plot, least, greatest) => [0, Math.max(1, 1.05 * greatest)] } },
     axes: [
       { ...axis, space: 70, size: 22, gap: 4, grid: { show: false },
         values: (plot, times) => times.map((atS) => clock(1e3 * atS)) },
       { ...axis, space: 45, size: 44, gap: 4, grid: { stroke: () => colour("--line"), width: 1 },
         values: (plot, values) => values.map(rate) },
     ],
-    series: [{}, ...series.map((one) => ({ label: one.label, width: 1.8, points: { show: false },
-      stroke: () => colour(COLOURS[one.kind]) }))],
+    series: [{}, ...series.map((line) => ({ label: line.label, width: 1.8, points: { show: false },
+      stroke: () => colour(COLOURS[line.kind]) }))],
   };
 }
 

@@ -6,12 +6,12 @@ import { count } from "./format.js";
 import { linkToRuns } from "./route.js";
 import { Table } from "./tables.js";
 
-export function Comparison({ one, other }) {
-  const both = [one, other];
+export function Comparison({ first, second }) {
+  const both = [first, second];
   const columns = ["", "A", "B"];
   return html`
     <div class="title"><h1>Comparison</h1>
-      <a class="button choices" href=${linkToRuns(other.run, one.run)}>Exchange A and B</a></div>
+      <a class="button choices" href=${linkToRuns(second.run, first.run)}>Exchange A and B</a></div>
     ${both.some((run) => run.is_group) && html`<p class="quiet">The figures of a sweep or a repetition
       are medians.</p>`}
     <${Table} title="Outcome" caption="The two runs, and their outcomes" columns=${columns}>
@@ -21,7 +21,7 @@ export function Comparison({ one, other }) {
       <${Row} name="not completed" cells=${both.map((run) => count(lost(run.figures)))} />
       <${Row} name="longest recovery" cells=${both.map((run) => longest(run.recovery))} />
       ${both.every((run) => run.findings) && checkers(both).map((name) => html`<${Row} key=${name}
-        name=${name} cells=${both.map((run) => html`<${Found} run=${run} name=${name} />`)} />`)}
+        name=${name} cells=${both.map((run) => html`<${Reasons} run=${run} name=${name} />`)} />`)}
     <//>
     <${Table} title="Parameters" caption="The parameters of both runs" columns=${columns}>
       <${Row} name="cluster" cells=${both.map((run) => run.cluster)} />
@@ -45,12 +45,12 @@ function Row({ name, cells }) {
     ${cells.map((cell) => html`<td class="text">${cell ?? "–"}</td>`)}</tr>`;
 }
 
-function Found({ run, name }) {
-  const found = run.findings.find((one) => one.checker === name);
-  if (!found) return "–";
-  return html`<${Verdict} verdict=${found.verdict} />${found.reasons.map((text) => html`<p
+function Reasons({ run, name }) {
+  const finding = run.findings.find((candidate) => candidate.checker === name);
+  if (!finding) return "–";
+  return html`<${Verdict} verdict=${finding.verdict} />${finding.reasons.map((text) => html`<p
     key=${text}>${text}</p>`)}`;
 }
 
 const names = (both, field) => [...new Set(both.flatMap((run) => Object.keys(run[field] ?? {})))];
-const checkers = (both) => [...new Set(both.flatMap((run) => run.findings.map((one) => one.checker)))];
+const checkers = (both) => [...new Set(both.flatMap((run) => run.findings.map((finding) => finding.checker)))];

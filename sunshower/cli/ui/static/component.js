@@ -34,17 +34,17 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
       before?.focus?.({ preventScroll: true });
     };
   }, []);
-  const one = node.facts;
+  const details = node.facts;
   return html`<aside class="card panel" aria-labelledby="component-title">
     <div class="panel-top"><h2 id="component-title" tabindex="-1" ref=${heading}>${node.id}</h2>
       <a class="button" href=${close}>Close<span class="unseen"> the component ${node.id}</span></a></div>
-    <p class="quiet">${one.level} · ${plural(one.parallelism, "task")}
-      ${one.window && html` · rates, latencies and counters of ${elapsed(one.window.for_s)}`}
+    <p class="quiet">${details.level} · ${plural(details.parallelism, "task")}
+      ${details.window && html` · rates, latencies and counters of ${elapsed(details.window.for_s)}`}
       ${node.isBottleneck && html` <span class="badge warn">bottleneck</span>`}
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
-    ${one.awaits.length > 0 && html`<p class="notice wait">waits until the tables of its joins have
-      the records of ${one.awaits.join(", ")}</p>`}
-    ${[...one.watermark_holds.map((why) => `windows wait: ${why}`), ...one.event_time_notes]
+    ${details.awaits.length > 0 && html`<p class="notice wait">waits until the tables of its joins have
+      the records of ${details.awaits.join(", ")}</p>`}
+    ${[...details.watermark_holds.map((why) => `windows wait: ${why}`), ...details.event_time_notes]
       .map((note) => html`<p class="notice wait" key=${note}>${note}</p>`)}
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
@@ -53,13 +53,13 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Flow} node=${node} derived=${derived} href=${href} />
     <${TimeSplit} node=${node} />
     <${Inside} name=${facts.topology} node=${node} canAct=${facts.actions.length > 0} />
-    <${Latency} latencies=${one.latencies} />
-    <${Streams} facts=${one} />
+    <${Latency} latencies=${details.latencies} />
+    <${Streams} facts=${details} />
     <h3>Counters</h3>
-    <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
-      .map((name) => html`<div class=${["failed", "dead", "late", "ahead", "errors"].includes(name) && one[name]
-        ? "bad" : ""}><dt>${NAMES[name] ?? name}</dt><dd>${count(one[name])}</dd></div>`)}</dl>
-    <${Figures} figures=${one.figures} />
+    <dl class="facts">${COUNTERS.filter((name) => details[name] || ["emitted", "failed"].includes(name))
+      .map((name) => html`<div class=${["failed", "dead", "late", "ahead", "errors"].includes(name) && details[name]
+        ? "bad" : ""}><dt>${NAMES[name] ?? name}</dt><dd>${count(details[name])}</dd></div>`)}</dl>
+    <${Figures} figures=${details.figures} />
     ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
       : detail.error ? html`<p class="notice bad">${detail.error.message}</p>`
       : html`<${Errors} errors=${detail.errors} />
@@ -86,7 +86,7 @@ const Capacity = ({ title, of }) => html`<div><dt>${title}</dt><dd>${share(of)}
   <span class=${`meter ${level(of)}`}><i style=${{ width: `${of * 100}%` }}></i></span></dd></div>`;
 
 function Flow({ node, derived, href }) {
-  const one = node.facts;
+  const facts = node.facts;
   const side = (edges, end) => edges.map((edge) => html`<li><a href=${href(edge[end])}>${edge[end]}</a>
     ${" "}<span class="quiet">${edge.stream === "default" ? "" : `${edge.stream} · `}${edge.grouping}
     ${edge.rate == null ? "" : ` · ${rate(edge.rate)}/s`}</span></li>`);
@@ -96,11 +96,11 @@ function Flow({ node, derived, href }) {
     <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
       <${Capacity} title="capacity" of=${node.capacity} />
       ${node.busiest != null && html`<${Capacity} title="busiest task" of=${node.busiest} />`}
-      ${one.watermark_lag != null && html`<div><dt>watermark lag${
-        one.event_time_per_s ? "" : ", in the unit of the field"}</dt><dd>${one.event_time_per_s
-        ? duration(one.watermark_lag / one.event_time_per_s) : figure(one.watermark_lag)}</dd></div>`}
-      ${one.late > 0 && html`<div><dt>the worst late record came</dt><dd>${
-        figure(one.late_by)} after its window had ended</dd></div>`}
+      ${facts.watermark_lag != null && html`<div><dt>watermark lag${
+        facts.event_time_per_s ? "" : ", in the unit of the field"}</dt><dd>${facts.event_time_per_s
+        ? duration(facts.watermark_lag / facts.event_time_per_s) : figure(facts.watermark_lag)}</dd></div>`}
+      ${facts.late > 0 && html`<div><dt>the worst late record came</dt><dd>${
+        figure(facts.late_by)} after its window had ended</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
         ? duration(node.facts.queue_s) : elapsed(node.facts.queue_s)}</dd></div>`}
     </dl>
@@ -116,17 +116,18 @@ function Latency({ latencies }) {
     <table class="rows"><caption class="unseen">Latencies of the chosen time</caption>
     <thead><tr><td></td>${names.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-    <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
-      ${names.map((name) => html`<td class="number">${duration(found[`${name}_s`])}</td>`)}</tr>`)}
+    <tbody>${kinds.map(([kind, percentiles]) => html`<tr key=${kind}><th scope="row">${kind}</th>
+      ${names.map((name) => html`<td class="number">${duration(percentiles[`${name}_s`])}</td>`)}</tr>`)}
     </tbody></table></div>`;
 }
 
 function Why({ failures }) {
   if (!failures.length) return null;
-  return html`<h3>Why trees failed</h3>${failures.map((one) => html`
-    <details class="error" key=${keyOf(one)}>
-      <summary><b>${one.cause}</b>${one.message && `: ${one.message}`} · ${count(one.count)} times, the last at ${
-        timeOfDay(one.last_s)}</summary><${Example} group=${one} /></details>`)}`;
+  return html`<h3>Why trees failed</h3>${failures.map((group) => html`
+    <details class="error" key=${keyOf(group)}>
+      <summary><b>${group.cause}</b>${group.message && `: ${group.message}`} · ${
+        count(group.count)} times, the last at ${timeOfDay(group.last_s)}</summary>
+      <${Example} group=${group} /></details>`)}`;
 }
 
 function Figures({ figures }) {
@@ -145,10 +146,10 @@ function Figures({ figures }) {
 
 function Errors({ errors }) {
   if (!errors.length) return null;
-  return html`<h3>Last errors</h3>${errors.map((one, n) => html`
-    <details class="error" key=${`${one.task} ${one.error}`} open=${n === 0}>
-      <summary>Task ${one.task}, worker ${one.worker}: ${one.error}</summary>
-      ${one.traceback && html`<pre tabindex="0">${plain(one.traceback)}</pre>`}</details>`)}`;
+  return html`<h3>Last errors</h3>${errors.map((entry, n) => html`
+    <details class="error" key=${`${entry.task} ${entry.error}`} open=${n === 0}>
+      <summary>Task ${entry.task}, worker ${entry.worker}: ${entry.error}</summary>
+      ${entry.traceback && html`<pre tabindex="0">${plain(entry.traceback)}</pre>`}</details>`)}`;
 }
 
 function Tasks({ tasks, isSpout }) {

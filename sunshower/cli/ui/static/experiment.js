@@ -86,25 +86,25 @@ function Tiles({ run }) {
 
 function Findings({ findings }) {
   return html`<${Table} title="Verdicts" caption="What each checker found"
-    columns=${["checker", "verdict", "why"]}>${findings.map((one) => html`<tr key=${one.checker}>
-      <th scope="row">${one.checker}</th><td><${Verdict} verdict=${one.verdict} /></td>
-      <td class="text">${one.reasons.map((text) => html`<p key=${text}>${text}</p>`)}
-        ${one.evidence.length > 0 && html`<details open=${one.verdict !== "HOLDS"}>
-          <summary>${plural(one.evidence_count, "line")} of evidence</summary>
-          <pre tabindex="0">${one.evidence.join("\n")}</pre></details>`}</td></tr>`)}<//>`;
+    columns=${["checker", "verdict", "why"]}>${findings.map((finding) => html`<tr key=${finding.checker}>
+      <th scope="row">${finding.checker}</th><td><${Verdict} verdict=${finding.verdict} /></td>
+      <td class="text">${finding.reasons.map((text) => html`<p key=${text}>${text}</p>`)}
+        ${finding.evidence.length > 0 && html`<details open=${finding.verdict !== "HOLDS"}>
+          <summary>${plural(finding.evidence_count, "line")} of evidence</summary>
+          <pre tabindex="0">${finding.evidence.join("\n")}</pre></details>`}</td></tr>`)}<//>`;
 }
 
 function Members({ run }) {
   const names = Object.keys(run.members[0]?.values ?? {});
   return html`<${Table} title="Runs" caption="The runs of this sweep, with their parameters"
     columns=${["run", ...names.map((name) => `${name}#`), "verdict", "longest recovery#",
-      "completed a second#", "replays#", "duplicates#"]}>${run.members.map((one) => html`
-      <tr key=${one.run}><th scope="row"><a href=${linkToRuns(`${run.run}/${one.run}`)}>${one.run}</a></th>
-        ${names.map((name) => html`<td class="number">${shown(one.values[name])}</td>`)}
-        <td><${Verdict} verdict=${one.verdict} /></td>
-        <td class="number">${one.recovers ? duration(one.recovery_s) : "never"}</td>
-        <td class="number">${figure(one.throughput)}</td><td class="number">${count(one.replays)}</td>
-        <td class="number">${count(one.duplicates)}</td></tr>`)}<//>`;
+      "completed a second#", "replays#", "duplicates#"]}>${run.members.map((member) => html`
+      <tr key=${member.run}><th scope="row"><a href=${linkToRuns(`${run.run}/${member.run}`)}>${member.run}</a></th>
+        ${names.map((name) => html`<td class="number">${shown(member.values[name])}</td>`)}
+        <td><${Verdict} verdict=${member.verdict} /></td>
+        <td class="number">${member.recovers ? duration(member.recovery_s) : "never"}</td>
+        <td class="number">${figure(member.throughput)}</td><td class="number">${count(member.replays)}</td>
+        <td class="number">${count(member.duplicates)}</td></tr>`)}<//>`;
 }
 
 function Recoveries({ run }) {
@@ -112,10 +112,10 @@ function Recoveries({ run }) {
   return html`<${Table} title="Recovery of each fault" caption="Each fault, and when its messages were complete"
     columns=${["fault", "began#", "ended#", "recovered after#"]}
     note=${more > 0 && html`<p class="quiet">The first ${run.recoveries.length} of ${run.recovery.count}</p>`}
-    >${run.recoveries.map((one, n) => html`<tr key=${n}><th scope="row">${one.fault}</th>
-      <td class="number">${one.begun_s.toFixed(2)} s</td><td class="number">${one.ended_s.toFixed(2)} s</td>
-      <td class=${`number ${one.seconds == null ? "bad" : ""}`}>${one.seconds == null ? "never"
-        : duration(one.seconds)}</td></tr>`)}<//>`;
+    >${run.recoveries.map((recovery, n) => html`<tr key=${n}><th scope="row">${recovery.fault}</th>
+      <td class="number">${recovery.begun_s.toFixed(2)} s</td><td class="number">${recovery.ended_s.toFixed(2)} s</td>
+      <td class=${`number ${recovery.seconds == null ? "bad" : ""}`}>${recovery.seconds == null ? "never"
+        : duration(recovery.seconds)}</td></tr>`)}<//>`;
 }
 
 function Pairs({ title, values }) {

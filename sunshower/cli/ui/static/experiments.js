@@ -17,10 +17,10 @@ export function Experiments({ runs }) {
 
 function Runs({ runs, load }) {
   const loaded = useLoaded(true, load, [runs, 0]);
-  const found = loaded.found;
+  const reports = loaded.data;
   return html`<${State} loaded=${loaded} text="Loading …" />
-    ${found?.length === 1 && html`<${Report} run=${found[0]} />`}
-    ${found?.length === 2 && html`<${Comparison} one=${found[0]} other=${found[1]} />`}`;
+    ${reports?.length === 1 && html`<${Report} run=${reports[0]} />`}
+    ${reports?.length === 2 && html`<${Comparison} first=${reports[0]} second=${reports[1]} />`}`;
 }
 
 function RunList() {
@@ -28,21 +28,21 @@ function RunList() {
   const [chosen, setChosen] = useState([]);
   const loaded = useLoaded(true, api.experiments, ["list", round]);
   const choose = (run) => setChosen(chosen.includes(run)
-    ? chosen.filter((one) => one !== run) : [...chosen, run].slice(-2));
+    ? chosen.filter((other) => other !== run) : [...chosen, run].slice(-2));
   const compare = () => { location.hash = linkToRuns(...chosen); };
-  const found = loaded.found;
+  const list = loaded.data;
   return html`<section aria-labelledby="experiments">
     <div class="title"><h1 id="experiments">Experiments</h1>
-      ${found && html`<span class="quiet">in the folder <code>${found.folder}</code></span>`}
+      ${list && html`<span class="quiet">in the folder <code>${list.folder}</code></span>`}
       <span class="inline choices"><button type="button" onClick=${() => setRound(round + 1)}>Refresh</button>
         <button type="button" disabled=${chosen.length < 2} onClick=${compare}>Compare ${chosen.length}
           ${" "}of 2</button></span></div>
     <${State} loaded=${loaded} text="Loading the runs …" />
-    ${found && !found.runs.length && html`<p class="card">This folder has no run yet. Make one:
+    ${list && !list.runs.length && html`<p class="card">This folder has no run yet. Make one:
       ${" "}<code>sunshower experiment run FILE.py</code></p>`}
-    ${found?.runs.length > 0 && html`<${Rows} runs=${found.runs} chosen=${chosen} choose=${choose} />`}
-    ${found && found.count > found.runs.length && html`<p class="quiet more">The newest
-      ${" "}${plural(found.runs.length, "run")} of ${count(found.count)}</p>`}
+    ${list?.runs.length > 0 && html`<${Rows} runs=${list.runs} chosen=${chosen} choose=${choose} />`}
+    ${list && list.count > list.runs.length && html`<p class="quiet more">The newest
+      ${" "}${plural(list.runs.length, "run")} of ${count(list.count)}</p>`}
   </section>`;
 }
 
@@ -54,16 +54,16 @@ function Rows({ runs, chosen, choose }) {
     <table class="rows"><caption class="unseen">Runs of experiments, the newest first</caption>
     <thead><tr>${COLUMNS.map((name) => html`<th scope="col"
       class=${NUMBERS.includes(name) ? "number" : ""}>${name}</th>`)}</tr></thead>
-    <tbody>${runs.map((one) => html`<tr key=${one.run}
-      class=${chosen.includes(one.run) ? "chosen" : ""}>
-      <td><input type="checkbox" aria-label=${`Compare ${one.run}`} disabled=${one.error != null}
-        checked=${chosen.includes(one.run)} onChange=${() => choose(one.run)} /></td>
-      <th scope="row"><a href=${linkToRuns(one.run)}>${one.experiment}</a></th>
-      ${one.error != null
-        ? html`<td class="text bad" colspan="5">${one.error}</td>`
-        : html`<td><${Verdict} verdict=${one.verdict} /></td>
-          <td class="when">${moment(one.begun)}</td><td>${one.cluster}</td>
-          <td class="number">${one.seed}</td><td class="number">${one.members ?? ""}</td>`}
+    <tbody>${runs.map((run) => html`<tr key=${run.run}
+      class=${chosen.includes(run.run) ? "chosen" : ""}>
+      <td><input type="checkbox" aria-label=${`Compare ${run.run}`} disabled=${run.error != null}
+        checked=${chosen.includes(run.run)} onChange=${() => choose(run.run)} /></td>
+      <th scope="row"><a href=${linkToRuns(run.run)}>${run.experiment}</a></th>
+      ${run.error != null
+        ? html`<td class="text bad" colspan="5">${run.error}</td>`
+        : html`<td><${Verdict} verdict=${run.verdict} /></td>
+          <td class="when">${moment(run.begun)}</td><td>${run.cluster}</td>
+          <td class="number">${run.seed}</td><td class="number">${run.members ?? ""}</td>`}
       </tr>`)}</tbody></table></div>`;
 }
 

@@ -25,9 +25,9 @@ function Code({ name, component }) {
   const loaded = useLoaded(isOpen, () => api.code(name, component), [name, component, 0]);
   return html`<${Part} title="Its code" isOpen=${isOpen} setIsOpen=${setIsOpen}>
     <${State} loaded=${loaded} text="Reading the code …" />
-    ${loaded.found?.parts.length === 0 && html`<p class="quiet">No function or class of your program is
+    ${loaded.data?.parts.length === 0 && html`<p class="quiet">No function or class of your program is
       in it.</p>`}
-    ${loaded.found?.parts.map((part) => html`<div key=${part.place}><p><code>${part.name}</code>
+    ${loaded.data?.parts.map((part) => html`<div key=${part.place}><p><code>${part.name}</code>
       ${" "}<span class="quiet">${part.place}</span></p>
       ${part.text ? html`<pre tabindex="0">${part.text}</pre>` : html`<p class="quiet">Its source cannot be
         read where its worker runs.</p>`}</div>`)}<//>`;
@@ -42,9 +42,9 @@ function Lookup({ name, component }) {
   const search = (event) => {
     event.preventDefault();
     setKey(typed.trim());
-    setRound((one) => one + 1);
+    setRound((before) => before + 1);
   };
-  const entries = loaded.found?.entries;
+  const entries = loaded.data?.entries;
   return html`<${Part} title="Its state: look up a key" isOpen=${isOpen} setIsOpen=${setIsOpen}>
     <form class="inline" role="search" aria-label="Keys of the state" onSubmit=${search}>
       <label class="unseen" for="state-key">Key</label>
@@ -53,8 +53,8 @@ function Lookup({ name, component }) {
     <${State} loaded=${loaded} text="Asking its task …" />
     ${entries && !loaded.error && (entries.length === 0 ? html`<p class="notice">${key ? `There is no value for ${key}.`
       : "The state has no key yet."}</p>` : html`<p class="quiet">${key ? "as the last batch has written it"
-      : "some of its keys"}</p><dl class="record">${entries.map((one) => html`<div key=${one.key}>
-        <dt>${one.key}</dt><dd>${one.value}</dd></div>`)}</dl>`)}<//>`;
+      : "some of its keys"}</p><dl class="record">${entries.map((entry) => html`<div key=${entry.key}>
+        <dt>${entry.key}</dt><dd>${entry.value}</dd></div>`)}</dl>`)}<//>`;
 }
 
 function Profile({ name, component }) {
@@ -70,28 +70,28 @@ function Profile({ name, component }) {
       await api.profile(name, component);
       if (isOver.current) return;
       setState({});
-      setRound((one) => one + 1);
+      setRound((before) => before + 1);
     } catch (problem) {
       if (isOver.current) return;
       if (problem.status === 401) api.forgetToken();
       setState({ problem });
     }
   };
-  const found = loaded.found;
+  const profile = loaded.data;
   return html`<${Part} title="Where its time goes, function by function" isOpen=${isOpen} setIsOpen=${setIsOpen}>
     ${state.problem && html`<p class="notice bad" role="alert">${state.problem.message}</p>`}
     ${!api.token() ? html`<${TokenForm} id="token-profile" used=${() => setState({})} />`
       : html`<p><button type="button" disabled=${state.isBusy} onClick=${start}>${state.isBusy
         ? "Recording …" : "Record 5 s"}</button> <span class="quiet">all tasks of its workers; as
         ${" "}<code>sunshower profile</code></span></p>`}
-    ${found && html`${found.remarks.map((text) => html`<p class="notice" key=${text}>${text}</p>`)}
+    ${profile && html`${profile.remarks.map((text) => html`<p class="notice" key=${text}>${text}</p>`)}
       <div class="scroll" tabindex="0" role="region" aria-label="Shares of the time"><table class="rows">
-        <caption class="unseen">The share of each part of the work</caption><thead><tr>${found.columns.map((title, n) =>
+        <caption class="unseen">The share of each part of the work</caption><thead><tr>${profile.columns.map((title, n) =>
           html`<th scope="col" class=${n ? "number" : ""}>${title}</th>`)}</tr></thead>
-        <tbody>${found.rows.map(([first, ...cells]) => html`<tr key=${first}><th scope="row">${first}</th>
+        <tbody>${profile.rows.map(([first, ...cells]) => html`<tr key=${first}><th scope="row">${first}</th>
           ${cells.map((cell) => html`<td class="number">${cell}</td>`)}</tr>`)}</tbody></table></div>
-      <p class="quiet">${found.title}, ${clock(found.at_s)}. ${found.runtime}</p>
-      <a href=${api.graphUrl(name, found.at_s)} target="_blank" rel="noopener"><img class="flames"
-        src=${api.graphUrl(name, found.at_s)} alt=${`Flame graph of ${found.graph}`} />
+      <p class="quiet">${profile.title}, ${clock(profile.at_s)}. ${profile.runtime}</p>
+      <a href=${api.graphUrl(name, profile.at_s)} target="_blank" rel="noopener"><img class="flames"
+        src=${api.graphUrl(name, profile.at_s)} alt=${`Flame graph of ${profile.graph}`} />
         Open the flame graph in a tab, where a click enlarges a box</a>`}<//>`;
 }

@@ -23,8 +23,8 @@ export function layout(ids, edges, isVertical) {
   place(graph);
   const nodes = new Map(ids.map((id) => [id, graph.node(`n:${id}`)]));
   const drawn = edges.map((edge, number) => {
-    const found = graph.edge(`n:${edge.source}`, `n:${edge.target}`, `${number}`);
-    return { path: smooth(found.points), label: { x: found.x, y: found.y } };
+    const line = graph.edge(`n:${edge.source}`, `n:${edge.target}`, `${number}`);
+    return { path: smooth(line.points), label: { x: line.x, y: line.y } };
   });
   const { width, height } = graph.graph();
   return { width, height, nodeWidth, nodes, edges: drawn };

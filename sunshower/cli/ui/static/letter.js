@@ -37,8 +37,8 @@ export function LetterView({ letter, name, href, canReplay, started }) {
       html`<div key=${title}><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>
     <h4>Record</h4>
     ${letter.record.length === 0 ? html`<p class="quiet">without fields</p>` : html`<dl class="record">
-      ${letter.record.map((one) => html`<div key=${one.field}><dt>${one.field}</dt><dd>${one.value}
-        ${one.is_text && html` <span class="quiet">(only a text of the value)</span>`}</dd></div>`)}</dl>`}
+      ${letter.record.map((field) => html`<div key=${field.field}><dt>${field.field}</dt><dd>${field.value}
+        ${field.is_text && html` <span class="quiet">(only a text of the value)</span>`}</dd></div>`)}</dl>`}
     ${letter.fields_left_out > 0 && html`<p class="quiet">… and ${count(letter.fields_left_out)} more
       fields: see <code>sunshower dead show</code></p>`}
     ${letter.traceback && html`<details class="error" open><summary>Traceback</summary>

@@ -18,10 +18,10 @@ export function Letters({ name, letter, dead, canReplay, href }) {
   const [round, setRound] = useState(0); // grows with each refresh
   const [chosen, setChosen] = useState(NOTHING);
   const isShown = isOpen || letter != null;
-  const refresh = () => setRound((one) => one + 1);
+  const refresh = () => setRound((before) => before + 1);
   const list = useLoaded(isShown, () => api.letters(name, conditions(chosen)),
     [name, JSON.stringify(chosen), round]);
-  const one = useLoaded(Boolean(letter), () => api.letter(name, letter), [name, letter, round]);
+  const opened = useLoaded(Boolean(letter), () => api.letter(name, letter), [name, letter, round]);
   const [progress, follow] = useProgress(isShown, name, refresh);
   useEffect(() => {
     if (letter !== "") return;
@@ -42,17 +42,17 @@ export function Letters({ name, letter, dead, canReplay, href }) {
     ${!isShown && html`<p class="quiet">Records that have used up their attempts, with the error of the
       last one${dead ? html`: <b class="bad">${count(dead)}</b> since the start` : ""}. They are read
       when this is opened.</p>`}
-    ${isShown && html`<${Search} found=${list.found} chosen=${chosen} choose=${setChosen} />`}
+    ${isShown && html`<${Search} data=${list.data} chosen=${chosen} choose=${setChosen} />`}
     ${isShown && html`<${State} loaded=${list} text="Reading the dead letters …" />`}
-    ${isShown && list.found && html`<${Groups} groups=${list.found.groups} chosen=${chosen}
+    ${isShown && list.data && html`<${Groups} groups=${list.data.groups} chosen=${chosen}
       choose=${setChosen} />`}
-    ${isShown && list.found && html`<${List} name=${name} list=${list.found} shown=${letter} />`}
-    ${isShown && canReplay && list.found?.new > 0 && html`<${ReplayButton} name=${name} id="all"
-      what=${plural(list.found.new, "dead letter")} letters=${shown(list.found, chosen)} started=${follow}
-      text=${`Replay ${list.found.new === 1 ? "it" : `all ${count(list.found.new)}`}`} />`}
+    ${isShown && list.data && html`<${List} name=${name} list=${list.data} shown=${letter} />`}
+    ${isShown && canReplay && list.data?.new > 0 && html`<${ReplayButton} name=${name} id="all"
+      what=${plural(list.data.new, "dead letter")} letters=${shown(list.data, chosen)} started=${follow}
+      text=${`Replay ${list.data.new === 1 ? "it" : `all ${count(list.data.new)}`}`} />`}
     ${isShown && html`<${ReplayProgress} progress=${progress} />`}
-    ${letter && html`<${State} loaded=${one} text="Reading the letter …" />`}
-    ${one.found && html`<${LetterView} key=${letter} letter=${one.found} name=${name} href=${href}
+    ${letter && html`<${State} loaded=${opened} text="Reading the letter …" />`}
+    ${opened.data && html`<${LetterView} key=${letter} letter=${opened.data} name=${name} href=${href}
       canReplay=${canReplay} started=${follow} />`}
   </section>`;
 }
@@ -70,12 +70,12 @@ function shown(list, chosen) {
   return { ...conditions(chosen), ...(list.until != null && { until: `${list.until}` }) };
 }
 
-function Search({ found, chosen, choose }) {
+function Search({ data, chosen, choose }) {
   const [typed, setTyped] = useState(chosen);
   const [known, setKnown] = useState({ components: {}, causes: {} });
   useEffect(() => {
-    if (found) setKnown(found); // the choices stay while others are loaded
-  }, [found]);
+    if (data) setKnown(data); // the choices stay while others are loaded
+  }, [data]);
   const set = (field) => (event) => setTyped({ ...typed, [field]: event.target.value });
   const search = (event) => {
     event.preventDefault();
@@ -107,17 +107,17 @@ function Groups({ groups, chosen, choose }) {
     <caption class="unseen">Dead letters, grouped by component and message</caption>
     <thead><tr>${["what", "failed in", "letters#", "not replayed#", "first", "last", "newest record"].map((title) =>
       html`<th scope="col" class=${title.endsWith("#") ? "number" : ""}>${title.replace("#", "")}</th>`)}</tr></thead>
-    <tbody>${groups.map((one) => html`<tr key=${one.group} class=${one.group === chosen.group ? "chosen" : ""}>
-      <th scope="row" class="text"><button type="button" class="link" aria-pressed=${one.group === chosen.group}
-        onClick=${() => toggle(one.group)}>${one.message || one.cause}</button></th>
-      <td>${one.component ?? "unknown"}</td><td class="number">${count(one.count)}</td>
-      <td class="number">${count(one.new)}</td><td>${moment(one.first)}</td><td>${moment(one.last)}</td>
-      <td><div class="short code" title=${one.record}>${one.record}</div></td></tr>`)}</tbody></table></div>`;
+    <tbody>${groups.map((group) => html`<tr key=${group.group} class=${group.group === chosen.group ? "chosen" : ""}>
+      <th scope="row" class="text"><button type="button" class="link" aria-pressed=${group.group === chosen.group}
+        onClick=${() => toggle(group.group)}>${group.message || group.cause}</button></th>
+      <td>${group.component ?? "unknown"}</td><td class="number">${count(group.count)}</td>
+      <td class="number">${count(group.new)}</td><td>${moment(group.first)}</td><td>${moment(group.last)}</td>
+      <td><div class="short code" title=${group.record}>${group.record}</div></td></tr>`)}</tbody></table></div>`;
 }
 
 function List({ name, list, shown }) {
   const { letters } = list;
-  const wasReplayed = letters.some((one) => one.replayed);
+  const wasReplayed = letters.some((entry) => entry.replayed);
   return html`
     ${list.notes.map((text) => html`<p class="notice" key=${text}>${text}</p>`)}
     <p class="quiet">${list.matching === list.all ? plural(list.all, "dead letter")
@@ -130,13 +130,14 @@ function List({ name, list, shown }) {
       <caption class="unseen">Dead letters, the newest first</caption>
       <thead><tr>${["time", "failed in", "cause", "error", "record", ...(wasReplayed ? ["replayed"] : [])].map((title) =>
         html`<th scope="col">${title}</th>`)}</tr></thead>
-      <tbody>${letters.map((one) => html`<tr key=${one.letter}
-        class=${one.letter === shown ? "chosen" : ""}>
-        <th scope="row"><a href=${linkToLetter(name, one.letter)} id=${`letter-${one.letter}`}
-          aria-current=${one.letter === shown ? "true" : null}>${moment(one.time)}</a></th>
-        <td>${placeOf(one)}</td><td><span class="badge bad">${one.cause}</span></td>
-        <td><div class="short" title=${one.error}>${one.error}</div></td>
-        <td><div class="short code" title=${one.record}>${one.record}</div></td>
-        ${wasReplayed && html`<td>${one.replayed && html`<span class=${`badge ${one.replayed === "acked" ? "good" : "bad"}`}>${
-          one.replayed}</span>`}</td>`}</tr>`)}</tbody></table></div>`}`;
+      <tbody>${letters.map((letter) => html`<tr key=${letter.letter}
+        class=${letter.letter === shown ? "chosen" : ""}>
+        <th scope="row"><a href=${linkToLetter(name, letter.letter)} id=${`letter-${letter.letter}`}
+          aria-current=${letter.letter === shown ? "true" : null}>${moment(letter.time)}</a></th>
+        <td>${placeOf(letter)}</td><td><span class="badge bad">${letter.cause}</span></td>
+        <td><div class="short" title=${letter.error}>${letter.error}</div></td>
+        <td><div class="short code" title=${letter.record}>${letter.record}</div></td>
+        ${wasReplayed && html`<td>${letter.replayed && html`<span
+          class=${`badge ${letter.replayed === "acked" ? "good" : "bad"}`}>${
+          letter.replayed}</span>`}</td>`}</tr>`)}</tbody></table></div>`}`;
 }

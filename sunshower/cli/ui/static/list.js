@@ -16,17 +16,17 @@ export function TopologyList({ topologies }) {
       <thead><tr><th scope="col">topology</th><th scope="col">state</th>
         ${["up", "a second", "records behind", "failed", "restarts", "workers", "tasks"].map((name) =>
           html`<th scope="col" class="number">${name}</th>`)}<th scope="col">what limits it</th></tr></thead>
-      <tbody>${topologies.map((one) => html`<tr key=${one.topology}>
-        <th scope="row" class="nowrap"><a href=${linkTo(one.topology)}>${one.topology}</a></th>
-        <td><${State} state=${one.state} marks=${one.marks} /></td>
-        ${one.up_s == null
+      <tbody>${topologies.map((topology) => html`<tr key=${topology.topology}>
+        <th scope="row" class="nowrap"><a href=${linkTo(topology.topology)}>${topology.topology}</a></th>
+        <td><${State} state=${topology.state} marks=${topology.marks} /></td>
+        ${topology.up_s == null
           ? html`<td colspan="8"></td>`
-          : html`<td class="number">${elapsed(one.up_s)}</td>
-            <td class="number">${rate(one.rate)}</td><td class="number">${count(one.lag)}</td>
-            <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
-            <td class=${`number ${one.restarts ? "warn" : ""}`}>${count(one.restarts)}</td>
-            ${["workers", "tasks"].map((name) => html`<td class="number">${count(one[name])}</td>`)}
-            <td class="text quiet">${one.limit}</td>`}
+          : html`<td class="number">${elapsed(topology.up_s)}</td>
+            <td class="number">${rate(topology.rate)}</td><td class="number">${count(topology.lag)}</td>
+            <td class=${`number ${topology.failed ? "bad" : ""}`}>${count(topology.failed)}</td>
+            <td class=${`number ${topology.restarts ? "warn" : ""}`}>${count(topology.restarts)}</td>
+            ${["workers", "tasks"].map((name) => html`<td class="number">${count(topology[name])}</td>`)}
+            <td class="text quiet">${topology.limit}</td>`}
       </tr>`)}</tbody></table></div></section>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 
-/** What `load` returns, or its error; loaded again when `keys` change. Meanwhile `found` stays if
+/** What `load` returns, or its error; loaded again when `keys` change. Meanwhile `data` stays if
  * all keys but the last, the round, are the same. */
 export function useLoaded(isWanted, load, keys) {
   const [state, setState] = useState({});
@@ -10,8 +10,8 @@ export function useLoaded(isWanted, load, keys) {
   useEffect(() => {
     if (!isWanted) return undefined;
     let isOver = false;
-    setState((old) => ({ subject, found: old.subject === subject ? old.found : null, isBusy: true }));
-    load().then((found) => isOver || setState({ subject, found }),
+    setState((old) => ({ subject, data: old.subject === subject ? old.data : null, isBusy: true }));
+    load().then((data) => isOver || setState({ subject, data }),
       (error) => isOver || setState({ subject, error }));
     return () => { isOver = true; };
   }, [isWanted, ...keys]);
@@ -20,5 +20,5 @@ export function useLoaded(isWanted, load, keys) {
 
 export function State({ loaded, text }) {
   return html`<p class=${loaded.error ? "notice bad" : "quiet"} role=${loaded.error ? "alert"
-    : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.found ? text : ""}</p>`;
+    : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.data ? text : ""}</p>`;
 }

@@ -14,7 +14,7 @@ export function Logs({ name, components, href }) {
   const [text, setText] = useState("");
   const [lines, problem] = useLines(isOpen, name, component);
   const wanted = text.trim().toLowerCase();
-  const found = wanted ? lines.filter((line) =>
+  const matching = wanted ? lines.filter((line) =>
     `${line.text} ${line.event} ${line.logger}`.toLowerCase().includes(wanted)) : lines;
   return html`<section class="card logs" aria-labelledby="logs-title">
     <div class="panel-top"><h2 id="logs-title">Log</h2>
@@ -29,9 +29,9 @@ export function Logs({ name, components, href }) {
       <label class="wide">text <input type="search" value=${text} placeholder="in the line"
         onInput=${(event) => setText(event.target.value)} /></label></form>
     ${problem && html`<p class="notice bad" role="alert">${problem.message}</p>`}
-    <${Lines} lines=${found.slice(-SHOWN)} href=${href} />
-    <p class="quiet more">${found.length > SHOWN ? `the last ${count(SHOWN)} of ` : ""}${
-      plural(found.length, "line")}; the master keeps the last 2,000</p>`}
+    <${Lines} lines=${matching.slice(-SHOWN)} href=${href} />
+    <p class="quiet more">${matching.length > SHOWN ? `the last ${count(SHOWN)} of ` : ""}${
+      plural(matching.length, "line")}; the master keeps the last 2,000</p>`}
   </section>`;
 }
 
@@ -44,11 +44,11 @@ function useLines(isOpen, name, component) {
     setState({ lines: [], problem: null });
     const look = async () => {
       try {
-        const found = document.hidden ? { lines: [], last: after } : await api.logs(name, component, after);
+        const answer = document.hidden ? { lines: [], last: after } : await api.logs(name, component, after);
         if (isOver) return;
-        after = found.last;
-        if (found.lines.length) {
-          setState((old) => ({ lines: [...old.lines, ...found.lines].slice(-2_000), problem: null }));
+        after = answer.last;
+        if (answer.lines.length) {
+          setState((old) => ({ lines: [...old.lines, ...answer.lines].slice(-2_000), problem: null }));
         }
       } catch (problem) {
         if (isOver) return;

@@ -18,10 +18,10 @@ export class History {
     if (last && facts.up_s < last.at - 5) this.samples = [];
     else if (last && facts.up_s <= last.at) return;
     const components = {};
-    for (const [id, one] of Object.entries(facts.components)) {
-      components[id] = Object.fromEntries(SUMS.map((name) => [name, one[name]]));
+    for (const [id, component] of Object.entries(facts.components)) {
+      components[id] = Object.fromEntries(SUMS.map((name) => [name, component[name]]));
       components[id].to = Object.fromEntries(
-        Object.entries(one.streams).map(([stream, sent]) => [stream, sent.transferred]));
+        Object.entries(component.streams).map(([stream, sent]) => [stream, sent.transferred]));
     }
     this.samples.push({ at: facts.up_s, components });
     while (this.samples[1]?.at < facts.up_s - 2 * WINDOW_S) this.samples.shift();
@@ -39,8 +39,8 @@ export class History {
 
   /** Per second, for a counter of a component. Counters go back when processes are lost: 0 then. */
   rate(component, name) {
-    const found = this.window();
-    return found ? slope(found.before, found.last, component, name) : null;
+    const period = this.window();
+    return period ? slope(period.before, period.last, component, name) : null;
   }
 }
 
@@ -52,20 +52,20 @@ function slope(before, after, component, name) {
 
 /** Rates, capacity and marks of each component, and the rate of each edge. */
 export function derive(facts, history) {
-  const nodes = Object.entries(facts.components).map(([id, one]) => {
-    const isSpout = one.kind === "spout" || "rows emitted" in one.figures;
+  const nodes = Object.entries(facts.components).map(([id, component]) => {
+    const isSpout = component.kind === "spout" || "rows emitted" in component.figures;
     const done = isSpout ? (facts.tracked ? "acked" : "emitted") : "executed";
     const busy = history.rate(id, "busy_s");
     return {
       id,
       isSpout,
-      facts: one,
+      facts: component,
       rate: facts.progress?.rows_s[id] ?? history.rate(id, done),
       failing: history.rate(id, "failed"),
       replaying: history.rate(id, "replayed"),
-      capacity: Math.min((busy ?? 0) / one.parallelism, 1),
+      capacity: Math.min((busy ?? 0) / component.parallelism, 1),
       busiest: uneven(facts.progress?.busy[id]),
-      blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / one.parallelism, 1),
+      blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / component.parallelism, 1),
       waits: facts.waiting.filter((wait) => wait.component === id),
       stuck: facts.stuck.filter((call) => call.component === id),
       quarantined: facts.quarantined.filter((error) => error.component === id),
@@ -75,7 +75,7 @@ export function derive(facts, history) {
   });
   const isPlaced = nodes.some((node) => !node.isSpout && isFailing(node)); // else only the spout knows of failures
   for (const node of nodes) node.state = stateOf(node, !node.isSpout || !isPlaced);
-  return { nodes, byId: new Map(nodes.map((one) => [one.id, one])), edges: edgeRates(facts, history) };
+  return { nodes, byId: new Map(nodes.map((node) => [node.id, node])), edges: edgeRates(facts, history) };
 }
 
 /** The share of time in which the busiest task of a component is busy; null: not much more than all. */
@@ -113,28 +113,28 @@ function stateOf(node, marksFailures) {
  */
 export function edgeRates(facts, history) {
   const edges = facts.edges.map((edge) => ({ ...edge, rate: null }));
-  const found = history.window();
-  if (!found) return edges;
+  const period = history.window();
+  if (!period) return edges;
   const sums = [];
   const sum = (total, of) => of.length && sums.push({ total, edges: of });
-  for (const [id, one] of Object.entries(facts.components)) {
+  for (const [id, component] of Object.entries(facts.components)) {
     const leaving = edges.filter((edge) => edge.source === id);
     const entering = edges.filter((edge) => edge.target === id);
-    if (one.kind !== "spout") sum(history.rate(id, "executed"), entering);
-    const to = found.last.components[id]?.to ?? {};
-    const before = found.before.components[id]?.to ?? {};
+    if (component.kind !== "spout") sum(history.rate(id, "executed"), entering);
+    const to = period.last.components[id]?.to ?? {};
+    const before = period.before.components[id]?.to ?? {};
     for (const stream of new Set(leaving.map((edge) => edge.stream))) {
       const grown = Math.max((to[stream] ?? 0) - (before[stream] ?? 0), 0);
-      sum(grown / found.for_s, leaving.filter((edge) => edge.stream === stream));
+      sum(grown / period.for_s, leaving.filter((edge) => edge.stream === stream));
     }
   }
   for (let progress = true; progress;) {
     progress = false;
-    for (const one of sums) {
-      const open = one.edges.filter((edge) => edge.rate == null);
+    for (const group of sums) {
+      const open = group.edges.filter((edge) => edge.rate == null);
       if (open.length !== 1) continue;
-      const known = one.edges.reduce((all, edge) => all + (edge.rate ?? 0), 0);
-      open[0].rate = Math.max(one.total - known, 0);
+      const known = group.edges.reduce((all, edge) => all + (edge.rate ?? 0), 0);
+      open[0].rate = Math.max(group.total - known, 0);
       progress = true;
     }
   }
@@ -143,9 +143,9 @@ export function edgeRates(facts, history) {
 
 /** What is wrong, worst first: {kind, title, text, component, traceback}. */
 export function problems(facts, derived) {
-  const found = [];
+  const list = [];
   const add = (kind, title, text, component = null, traceback = "") =>
-    found.push({ kind, title, text, component, traceback });
+    list.push({ kind, title, text, component, traceback });
   if (facts.error) add("bad", "The topology has failed", ...split(facts.error));
   if (facts.unchanged) {
     const { command, at_s: at, why } = facts.unchanged;
@@ -158,13 +158,14 @@ export function problems(facts, derived) {
     const who = alike.length === 1 ? `${component}[${task}] is` : `${component} (${alike.length} tasks) is`;
     add("bad", `${who} quarantined`, `${error} · tried again every 30 s at most`, component, traceback);
   }
-  for (const one of facts.stuck) {
-    add("bad", `${one.component}[${one.index}] is stuck`,
-      `in one call for ${elapsed(one.for_s)}, at ${one.where}`, one.component);
+  for (const call of facts.stuck) {
+    add("bad", `${call.component}[${call.index}] is stuck`,
+      `in one call for ${elapsed(call.for_s)}, at ${call.where}`, call.component);
   }
-  for (const one of groupedWaits(facts.waiting)) add("wait", one.title, one.text, one.component);
+  for (const wait of groupedWaits(facts.waiting)) add("wait", wait.title, wait.text, wait.component);
   // what a component that waits has failed before is not its problem now
-  for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout && !one.waits.length)) {
+  for (const node of derived.nodes.filter((candidate) =>
+    isFailing(candidate) && !candidate.isSpout && !candidate.waits.length)) {
     const why = facts.failures.find((failure) => failure.component === node.id); // the most frequent
     add("bad", `${node.id} fails ${rateWord(node.failing)}`,
       why ? `${why.cause}: ${firstLine(why.example.reason)}${whose(why)}` : "", node.id, why?.example.traceback);
@@ -173,20 +174,20 @@ export function problems(facts, derived) {
     add("wait", `Worker ${worker} is silent`, `for ${elapsed(for_s)}: it is stopped, cut off, or ` +
       "starts; it is replaced after worker_timeout_s");
   }
-  for (const one of facts.workers) {
-    for (const [peer, for_s] of Object.entries(one.links)) {
-      add("wait", `Worker ${one.worker} does not reach worker ${peer}`,
+  for (const worker of facts.workers) {
+    for (const [peer, for_s] of Object.entries(worker.links)) {
+      add("wait", `Worker ${worker.worker} does not reach worker ${peer}`,
         `for ${elapsed(for_s)}; what it sends waits`);
     }
   }
   const limiting = facts.progress?.limit.component; // the page says that above
-  for (const node of derived.nodes.filter((one) => one.isBottleneck && one.id !== limiting)) {
+  for (const node of derived.nodes.filter((candidate) => candidate.isBottleneck && candidate.id !== limiting)) {
     add("info", `${node.id} is the bottleneck`,
       `its ${plural(node.facts.parallelism, "task")} ${node.facts.parallelism === 1 ? "was" : "were"} busy ` +
       `${Math.round(node.capacity * 100)} % of the last seconds` +
       (node.facts.queued ? `; ${count(node.facts.queued)} tuples wait for it` : ""), node.id);
   }
-  return found;
+  return list;
 }
 
 const rateWord = (perSecond) =>
@@ -212,9 +213,9 @@ export const WAITS = {
 /** Waits or errors of the tasks of a component that are alike. */
 function groupedErrors(errors) {
   const groups = new Map();
-  for (const one of errors) {
-    const key = JSON.stringify([one.component, one.kind, one.error]);
-    groups.set(key, [...(groups.get(key) ?? []), one]);
+  for (const entry of errors) {
+    const key = JSON.stringify([entry.component, entry.kind, entry.error]);
+    groups.set(key, [...(groups.get(key) ?? []), entry]);
   }
   return [...groups.values()];
 }

@@ -24,8 +24,8 @@ export function drawGraph(box, given) {
       x: x - size / 2, y: y - HEIGHT / 2, width: size, height: HEIGHT,
       rx: node.isSpout ? HEIGHT / 2 : 9, fill: node.isSpout ? "#e6edfb" : "#ffffff",
     });
-    const most = Math.floor((size - 24) / LETTER);
-    const name = node.id.length > most ? `${node.id.slice(0, most - 1)}…` : node.id;
+    const longest = Math.floor((size - 24) / LETTER);
+    const name = node.id.length > longest ? `${node.id.slice(0, longest - 1)}…` : node.id;
     write(svg, x, y - 3, name, "#181c22", 600);
     write(svg, x, y + 15, node.facts, "#58616e", 400);
   }

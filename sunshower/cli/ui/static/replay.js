@@ -11,7 +11,7 @@ const EVERY_MS = 1000;
 export function ReplayButton({ name, id, text, what, letters, started }) {
   const [isAsked, setIsAsked] = useState(false);
   const [isBusy, setIsBusy] = useState(false);
-  const [said, setSaid] = useState(null);
+  const [problem, setProblem] = useState(null);
   const chosen = JSON.stringify(letters);
   const form = useRef(null);
   const hasToken = Boolean(api.token());
@@ -23,21 +23,21 @@ export function ReplayButton({ name, id, text, what, letters, started }) {
   }, [isAsked, hasToken]);
   const replay = async () => {
     setIsBusy(true);
-    setSaid(null);
+    setProblem(null);
     try {
       await api.replay(name, letters);
       setIsAsked(false);
       started();
     } catch (error) {
       if (error.status === 401) api.forgetToken();
-      setSaid(error.message);
+      setProblem(error.message);
     }
     setIsBusy(false);
   };
   return html`<div class="replay" ref=${form}>
-    ${said && html`<p class="notice bad" role="alert">${said}</p>`}
+    ${problem && html`<p class="notice bad" role="alert">${problem}</p>`}
     ${!isAsked ? html`<button type="button" onClick=${() => setIsAsked(true)}>${text} …</button>`
-      : !hasToken ? html`<${TokenForm} id=${`token-${id}`} used=${() => setSaid("")}
+      : !hasToken ? html`<${TokenForm} id=${`token-${id}`} used=${() => setProblem("")}
         cancel=${() => setIsAsked(false)} />`
       : html`<p><strong>Replay ${what}?</strong> The records are emitted again as new tracked tuples:
           each is acked, or becomes a dead letter again.</p>
@@ -57,15 +57,15 @@ export function useProgress(isWanted, name, ended) {
     let isOver = false;
     let wasRunning = round > 0;
     const look = async () => {
-      let found = null;
+      let answer = null;
       try {
-        found = await api.replayProgress(name);
+        answer = await api.replayProgress(name);
       } catch {
         // the page says itself that it is not live
       }
       if (isOver) return;
-      if (found) setProgress(found);
-      if (found && !found.running) {
+      if (answer) setProgress(answer);
+      if (answer && !answer.running) {
         if (wasRunning) ended();
         return;
       }
@@ -78,7 +78,7 @@ export function useProgress(isWanted, name, ended) {
       clearTimeout(timer);
     };
   }, [isWanted, name, round]);
-  return [progress, () => setRound((one) => one + 1)];
+  return [progress, () => setRound((before) => before + 1)];
 }
 
 export function ReplayProgress({ progress }) {

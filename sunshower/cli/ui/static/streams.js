@@ -6,16 +6,16 @@ import { isInternal } from "./model.js";
 
 export function Streams({ facts }) {
   const outputs = Object.entries(facts.streams ?? {}).filter(([id]) => !isInternal(id));
-  const inputs = (facts.inputs ?? []).filter((one) => !isInternal(one.stream));
+  const inputs = (facts.inputs ?? []).filter((input) => !isInternal(input.stream));
   return html`
     ${inputs.length > 0 && html`<${Counters} title="Input streams" columns=${["executed"]}
-      rows=${inputs.map((one) => [name(one), one.executed])} />`}
+      rows=${inputs.map((input) => [name(input), input.executed])} />`}
     ${outputs.length > 0 && html`<${Counters} title="Output streams"
       columns=${["emitted", "transferred", "bytes to others"]}
-      rows=${outputs.map(([id, one]) => [id, one.emitted, one.transferred, one.bytes])} />`}`;
+      rows=${outputs.map(([id, output]) => [id, output.emitted, output.transferred, output.bytes])} />`}`;
 }
 
-const name = (one) => (one.stream === "default" ? one.component : `${one.component}.${one.stream}`);
+const name = (input) => (input.stream === "default" ? input.component : `${input.component}.${input.stream}`);
 
 function Counters({ title, columns, rows }) {
   return html`<h3>${title}</h3><div class="scroll" tabindex="0" role="region" aria-label=${title}>

@@ -21,15 +21,15 @@ export const keyOf = (group) => JSON.stringify([group.component, group.cause, gr
 export function Failures({ name, groups, hasLetters, href }) {
   if (!groups.length) return null;
   return html`<${Table} title="Failures" caption="Failures, grouped by component and message"
-    columns=${["what", "failed in", "times#", "a second#", "first", "last", "record"]}>${groups.map((one) =>
-      html`<tr key=${keyOf(one)}><th scope="row" class="text"><details><summary>${one.message || one.cause}
-          ${" "}<span class="quiet">${one.cause}</span></summary><${Example} group=${one} /></details></th>
-        <td>${one.component ? html`<a href=${href(one.component)}>${one.component}</a>`
+    columns=${["what", "failed in", "times#", "a second#", "first", "last", "record"]}>${groups.map((group) =>
+      html`<tr key=${keyOf(group)}><th scope="row" class="text"><details><summary>${group.message || group.cause}
+          ${" "}<span class="quiet">${group.cause}</span></summary><${Example} group=${group} /></details></th>
+        <td>${group.component ? html`<a href=${href(group.component)}>${group.component}</a>`
           : html`<span class="quiet">unknown</span>`}</td>
-        <td class="number bad">${count(one.count)}</td>
-        <td class="number">${one.rate < 0.05 ? html`<span class="quiet">not now</span>` : rate(one.rate)}</td>
-        <td class="nowrap">${timeOfDay(one.first_s)}</td><td class="nowrap">${timeOfDay(one.last_s)}</td>
-        <td class="text code">${one.example.record || one.example.message}${hasLetters && html` <a
+        <td class="number bad">${count(group.count)}</td>
+        <td class="number">${group.rate < 0.05 ? html`<span class="quiet">not now</span>` : rate(group.rate)}</td>
+        <td class="nowrap">${timeOfDay(group.first_s)}</td><td class="nowrap">${timeOfDay(group.last_s)}</td>
+        <td class="text code">${group.example.record || group.example.message}${hasLetters && html` <a
           class="nowrap" href=${linkToLetter(name)}>dead letters</a>`}</td></tr>`)}<//>`;
 }
 
@@ -49,18 +49,19 @@ export function Batches({ batches }) {
       ${" "}skipped, ${count(group.attempts_failed)} failed attempts · the bars cover the last
       ${" "}${duration(spanOf(group))}</p>
       <ul class="legend"><li><i class="key queue"></i>processing</li><li><i class="key execute"></i>
-        commit</li></ul>`}>${[...group.open].reverse().map((one) => html`
-      <tr key=${one.txid}><th scope="row">${one.txid}</th><td>${one.phase}</td>
-        <td class=${`number ${one.attempt > 1 ? "warn" : ""}`}>${one.attempt}</td>
-        <td class="number">${duration(one.age_s)}</td>
-        <td class="axis">${bar(group, one.age_s, [["queue", one.age_s]])}</td></tr>`)}
-      ${[...group.recent].reverse().map((one) => html`<tr key=${one.txid}><th scope="row">${one.txid}</th>
-        <td class="quiet">committed</td><td></td><td class="number">${duration(one.process_s + one.commit_s)}</td>
-        <td class="axis">${bar(group, one.age_s, [["queue", one.process_s], ["execute", one.commit_s]])}</td></tr>`)}<//>`);
+        commit</li></ul>`}>${[...group.open].reverse().map((batch) => html`
+      <tr key=${batch.txid}><th scope="row">${batch.txid}</th><td>${batch.phase}</td>
+        <td class=${`number ${batch.attempt > 1 ? "warn" : ""}`}>${batch.attempt}</td>
+        <td class="number">${duration(batch.age_s)}</td>
+        <td class="axis">${bar(group, batch.age_s, [["queue", batch.age_s]])}</td></tr>`)}
+      ${[...group.recent].reverse().map((batch) => html`<tr key=${batch.txid}><th scope="row">${batch.txid}</th>
+        <td class="quiet">committed</td><td></td><td class="number">${duration(batch.process_s + batch.commit_s)}</td>
+        <td class="axis">${bar(group, batch.age_s,
+          [["queue", batch.process_s], ["execute", batch.commit_s]])}</td></tr>`)}<//>`);
 }
 
 /** From the begin of the oldest shown batch until now, in seconds. */
-const spanOf = (group) => Math.max(1e-3, ...[...group.open, ...group.recent].map((one) => one.age_s));
+const spanOf = (group) => Math.max(1e-3, ...[...group.open, ...group.recent].map((batch) => batch.age_s));
 
 function bar(group, ageS, parts) {
   const span = spanOf(group);
@@ -99,14 +100,14 @@ export function Workers({ workers, silent }) {
   const [isOpen, setIsOpen] = useState(false);
   const shown = isOpen ? workers : workers.slice(0, WORKERS_SHOWN);
   return html`<${Table} title="Workers" caption="The processes of this topology"
-    columns=${["worker", "node", "process#", "life#", "tasks#", "state"]}>${shown.map((one) => html`
-      <tr key=${one.worker}><th scope="row">${one.worker}</th>
-        <td class="code">${(one.node ?? "").slice(0, 8)}</td><td class="number">${one.process ?? "–"}</td>
-        <td class=${`number ${one.life > 1 ? "warn" : ""}`}>${one.life ?? "–"}</td>
-        <td class="number">${count(one.tasks)}</td>
-        <td>${silent[one.worker] == null ? "" : html`<span class="badge wait">silent
-          ${" "}${elapsed(silent[one.worker])}</span>`}
-          ${one.crash_reports && html`<span class="badge warn" title=${one.crash_reports}>no crash
+    columns=${["worker", "node", "process#", "life#", "tasks#", "state"]}>${shown.map((worker) => html`
+      <tr key=${worker.worker}><th scope="row">${worker.worker}</th>
+        <td class="code">${(worker.node ?? "").slice(0, 8)}</td><td class="number">${worker.process ?? "–"}</td>
+        <td class=${`number ${worker.life > 1 ? "warn" : ""}`}>${worker.life ?? "–"}</td>
+        <td class="number">${count(worker.tasks)}</td>
+        <td>${silent[worker.worker] == null ? "" : html`<span class="badge wait">silent
+          ${" "}${elapsed(silent[worker.worker])}</span>`}
+          ${worker.crash_reports && html`<span class="badge warn" title=${worker.crash_reports}>no crash
             reports</span>`}</td></tr>`)}
     ${workers.length > shown.length && html`<tr><td colspan="6"><button type="button"
       onClick=${() => setIsOpen(true)}>Show all ${count(workers.length)} workers</button></td></tr>`}<//>`;

@@ -16,21 +16,21 @@ import { Spark } from "./spark.js";
 import { Trees } from "./trees.js";
 import { NOW, WindowChoice, WindowRates, within } from "./windows.js";
 
-/** `windows`: {chosen, shown: the one that `given` has the numbers of, choose}. */
-export function TopologyView({ name, facts: given, history, component, root, letter, detail, isStale,
+/** `windows`: {chosen, shown: the one that `latest` has the numbers of, choose}. */
+export function TopologyView({ name, facts: latest, history, component, root, letter, detail, isStale,
   windows }) {
-  const now = useMemo(() => derive(given, history), [given]);
+  const now = useMemo(() => derive(latest, history), [latest]);
   const [facts, derived] = useMemo(() => {
-    if (windows.shown === NOW) return [given, now];
-    const chosen = within(given);
-    return [chosen, derive(chosen, new WindowRates(given))];
-  }, [given]);
-  const found = problems(given, now);
+    if (windows.shown === NOW) return [latest, now];
+    const chosen = within(latest);
+    return [chosen, derive(chosen, new WindowRates(latest))];
+  }, [latest]);
+  const current = problems(latest, now);
   const [hasInternals, setHasInternals] = useState(false);
   const seen = hasInternals ? derived : withoutInternals(derived);
   const spouts = derived.nodes.filter((node) => node.facts.kind === "spout");
   const href = (id) => linkTo(name, id);
-  useAnnouncements(facts.state, found);
+  useAnnouncements(facts.state, current);
   const shown = component != null && derived.byId.get(component);
   return html`
     <div class="title"><h1>${name}</h1><${State} state=${facts.state} marks=${facts.marks} />
@@ -39,8 +39,8 @@ export function TopologyView({ name, facts: given, history, component, root, let
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
     <${Limit} limit=${facts.progress?.limit} href=${href} />
-    <${Problems} found=${found} href=${href} />
-    <${WindowChoice} ...${windows} facts=${given} />
+    <${Problems} list=${current} href=${href} />
+    <${WindowChoice} ...${windows} facts=${latest} />
     <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
       <div class="column">
@@ -72,10 +72,10 @@ export function TopologyView({ name, facts: given, history, component, root, let
 
 /** The last hour as the master has it, and the present, which the tiles show. */
 function charts(facts, spouts) {
-  const { ago_s: ago, ...kept } = facts.history;
+  const { ago_s: ago, ...past } = facts.history;
   const times = [...ago.map((seconds) => Date.now() - 1e3 * seconds), Date.now()];
   const sum = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
-  const of = (name, now) => [...kept[name], now].map((value, n) => ({ wall: times[n], value }));
+  const of = (name, now) => [...past[name], now].map((value, n) => ({ wall: times[n], value }));
   const lag = lagOf(facts);
   const empty = "The chart begins in a few seconds.";
   return html`
@@ -85,7 +85,7 @@ function charts(facts, spouts) {
     <${Chart} title="Failures and replays" empty=${empty}
       series=${[{ label: "failed", kind: "bad", points: of("failed", sum("failing")) },
         { label: "replayed", kind: "warn", points: of("replayed", sum("replaying")) }]} />
-    ${(lag != null || kept.lag.some((value) => value != null)) && html`<${Chart} title="Lag" unit=""
+    ${(lag != null || past.lag.some((value) => value != null)) && html`<${Chart} title="Lag" unit=""
       empty=${empty} series=${[{ label: "records behind", kind: "warn", points: of("lag", lag) }]} />`}`;
 }
 
@@ -104,19 +104,19 @@ function Limit({ limit, href }) {
 function Totals({ name, spouts, facts }) {
   const sum = (name) => spouts.reduce((all, node) => all + node.facts[name], 0);
   const rates = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
-  const slowest = (name) => spouts.reduce((most, node) =>
-    (node.facts[name] ?? -1) > (most ?? -1) ? node.facts[name] : most, null);
+  const slowest = (name) => spouts.reduce((longest, node) =>
+    (node.facts[name] ?? -1) > (longest ?? -1) ? node.facts[name] : longest, null);
   const { sources = [], oldest_s: oldest = {}, event_age_s: age } = facts.progress ?? {};
   const late = sources.find((source) => source.falls_behind) ?? sources.find((source) =>
     source.catch_up_s !== 0) ?? sources[0];
   const oldestS = Math.max(0, ...Object.values(oldest));
-  const rows = facts.batches.length ? Object.entries(facts.components).filter(([, one]) =>
-    "rows emitted" in one.figures) : [];
+  const rows = facts.batches.length ? Object.entries(facts.components).filter(([, component]) =>
+    "rows emitted" in component.figures) : [];
   const cells = [
     rows.length ? ["rows a second", rate(rows.reduce((all, [id]) =>
       all + (facts.progress?.rows_s[id] ?? 0), 0)), ""]
       : [facts.tracked ? "acked a second" : "emitted a second", rate(rates("rate")), ""],
-    rows.length && ["rows", count(rows.reduce((all, [, one]) => all + one.figures["rows emitted"], 0)), ""],
+    rows.length && ["rows", count(rows.reduce((all, [, component]) => all + component.figures["rows emitted"], 0)), ""],
     !rows.length && [facts.tracked ? "acked" : "emitted", count(sum(facts.tracked ? "acked" : "emitted")), ""],
     ["failed", count(sum("failed")), sum("failed") ? "bad" : ""],
     ["dead letters", count(sum("dead")), sum("dead") ? "bad" : "",
@@ -138,38 +138,38 @@ function Totals({ name, spouts, facts }) {
 const WORDS = { bad: "problem", wait: "outage", info: "note" };
 
 /** Keys that stay while the numbers of a problem change: so do its open traceback and the focus. */
-function keysOf(found) {
+function keysOf(list) {
   const seen = {};
-  return found.map((one) => {
-    const key = `${one.kind} ${one.component ?? one.title}`;
+  return list.map((problem) => {
+    const key = `${problem.kind} ${problem.component ?? problem.title}`;
     seen[key] = (seen[key] ?? 0) + 1;
     return `${key} ${seen[key]}`;
   });
 }
 
-function Problems({ found, href }) {
-  if (!found.length) return null;
-  const keys = keysOf(found);
-  return html`<section aria-label="What needs attention"><ul class="problems">${found.map((one, n) => html`
-    <li key=${keys[n]} class=${one.kind}>
-      <span class="badge">${WORDS[one.kind]}</span>
-      <div><strong>${one.component ? html`<a href=${href(one.component)}>${one.title}</a>` : one.title}
-        </strong>${one.text && html`<p>${plain(one.text)}</p>`}
-        ${one.traceback && html`<details><summary>Traceback</summary>
-          <pre tabindex="0">${plain(one.traceback)}</pre></details>`}
+function Problems({ list, href }) {
+  if (!list.length) return null;
+  const keys = keysOf(list);
+  return html`<section aria-label="What needs attention"><ul class="problems">${list.map((problem, n) => html`
+    <li key=${keys[n]} class=${problem.kind}>
+      <span class="badge">${WORDS[problem.kind]}</span>
+      <div><strong>${problem.component ? html`<a href=${href(problem.component)}>${problem.title}</a>` : problem.title}
+        </strong>${problem.text && html`<p>${plain(problem.text)}</p>`}
+        ${problem.traceback && html`<details><summary>Traceback</summary>
+          <pre tabindex="0">${plain(problem.traceback)}</pre></details>`}
       </div></li>`)}</ul></section>`;
 }
 
 /** Tells screen readers about a new state and new problems; numbers are not announced. */
-function useAnnouncements(state, found) {
+function useAnnouncements(state, list) {
   const before = useRef({ state, keys: new Set() });
-  const key = (one) => `${one.kind} ${one.component ?? one.title}`;
-  const keys = found.map(key).sort().join("\n");
+  const key = (problem) => `${problem.kind} ${problem.component ?? problem.title}`;
+  const keys = list.map(key).sort().join("\n");
   useEffect(() => {
-    const news = found.filter((one) => !before.current.keys.has(key(one))).map((one) => one.title);
+    const news = list.filter((problem) => !before.current.keys.has(key(problem))).map((problem) => problem.title);
     if (state !== before.current.state) news.unshift(`The topology is ${state}`);
-    if (!found.length && before.current.keys.size) news.push("Nothing needs attention any more");
-    before.current = { state, keys: new Set(found.map(key)) };
+    if (!list.length && before.current.keys.size) news.push("Nothing needs attention any more");
+    before.current = { state, keys: new Set(list.map(key)) };
     if (news.length) document.getElementById("announcements").textContent = news.join(". ");
   }, [state, keys]);
 }

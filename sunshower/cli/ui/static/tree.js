@@ -58,9 +58,9 @@ function nested(hops) {
   const top = [];
   const known = new Map();
   for (const hop of hops) {
-    const one = { hop, below: [] };
-    (known.get(hop.parent)?.below ?? top).push(one);
-    known.set(hop.edge, one);
+    const branch = { hop, below: [] };
+    (known.get(hop.parent)?.below ?? top).push(branch);
+    known.set(hop.edge, branch);
   }
   return top;
 }

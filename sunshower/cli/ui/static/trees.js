@@ -20,11 +20,11 @@ export function Trees({ name, root, href }) {
   const [beat, setBeat] = useState(0); // grows each second while the chosen tree is open
   const tree = useLoaded(root != null, () => api.trace(name, root), [name, root, `${round} ${beat}`]);
   useEffect(() => {
-    if (tree.found?.trees[0].outcome !== "open") return undefined;
+    if (tree.data?.trees[0].outcome !== "open") return undefined;
     const timer = setTimeout(() => setBeat(beat + 1), BEAT_MS);
     return () => clearTimeout(timer);
-  }, [tree.found]);
-  const shown = kind ?? (lists.found?.counts.failed ? "failed" : "latest");
+  }, [tree.data]);
+  const shown = kind ?? (lists.data?.counts.failed ? "failed" : "latest");
   const close = () => {
     setIsOpen(false);
     if (root != null) location.hash = linkTo(name);
@@ -39,10 +39,10 @@ export function Trees({ name, root, href }) {
     ${!isShown && html`<p class="quiet">What happened to single tuples: recorded trees, with the
       tasks they went through. They are loaded when this is opened.</p>`}
     ${isShown && html`<${State} loaded=${lists} text="Loading the trees …" />`}
-    ${isShown && lists.found && html`<${Lists} name=${name} lists=${lists.found} shown=${shown}
+    ${isShown && lists.data && html`<${Lists} name=${name} lists=${lists.data} shown=${shown}
       choose=${setKind} root=${root} />`}
     ${root != null && html`<${State} loaded=${tree} text="Loading the tree …" />`}
-    ${tree.found && html`<${TreeView} key=${root} tree=${tree.found.trees[0]} name=${name}
+    ${tree.data && html`<${TreeView} key=${root} tree=${tree.data.trees[0]} name=${name}
       href=${href} />`}
   </section>`;
 }
@@ -62,15 +62,15 @@ function Lists({ name, lists, shown, choose, root }) {
       <caption class="unseen">Recorded tuple trees: ${shown}</caption>
       <thead><tr>${["message", "outcome", "cause", "took", "emitted", "attempt", "edges", "spout"].map(
         (title) => html`<th scope="col" class=${isNumber(title) ? "number" : ""}>${title}</th>`)}</tr></thead>
-      <tbody>${trees.map((one) => html`<tr key=${one.root} class=${one.root === root ? "chosen" : ""}>
-        <th scope="row"><a href=${linkToTree(name, one.root)} id=${`tree-${one.root}`}
-          aria-current=${one.root === root ? "true" : null}>${one.message_id || one.root}</a></th>
-        <td><span class=${`badge ${STYLES[one.outcome] ?? "warn"}`}>${one.outcome}</span></td>
-        <td><div class="short" title=${why(one)}>${why(one)}</div></td>
-        <td class="number">${duration(one.latency_s)}</td>
-        <td class="number">${clock(one.emitted_s)}</td>
-        <td class=${`number ${one.attempt > 1 ? "warn" : ""}`}>${count(one.attempt)}</td>
-        <td class="number">${count(one.edges)}</td><td>${one.spout}</td></tr>`)}</tbody></table></div>`}
+      <tbody>${trees.map((tree) => html`<tr key=${tree.root} class=${tree.root === root ? "chosen" : ""}>
+        <th scope="row"><a href=${linkToTree(name, tree.root)} id=${`tree-${tree.root}`}
+          aria-current=${tree.root === root ? "true" : null}>${tree.message_id || tree.root}</a></th>
+        <td><span class=${`badge ${STYLES[tree.outcome] ?? "warn"}`}>${tree.outcome}</span></td>
+        <td><div class="short" title=${why(tree)}>${why(tree)}</div></td>
+        <td class="number">${duration(tree.latency_s)}</td>
+        <td class="number">${clock(tree.emitted_s)}</td>
+        <td class=${`number ${tree.attempt > 1 ? "warn" : ""}`}>${count(tree.attempt)}</td>
+        <td class="number">${count(tree.edges)}</td><td>${tree.spout}</td></tr>`)}</tbody></table></div>`}
     ${all > trees.length && html`<p class="quiet more">${plural(trees.length, "tree")} of
       ${" "}${count(all)}</p>`}`;
 }

@@ -11,29 +11,29 @@ export function WindowChoice({ chosen, shown, choose, facts }) {
   return html`<div class="inline kinds windows"><span role="group" aria-label="Time of the numbers"
     class="inline">${WINDOWS.map(([name, text]) => html`<button type="button" key=${name}
       aria-pressed=${name === chosen} onClick=${() => choose(name)}>${text}</button>`)}</span>
-    <span class="quiet">${said(shown, facts)}</span></div>`;
+    <span class="quiet">${explanation(shown, facts)}</span></div>`;
 }
 
-function said(shown, facts) {
+function explanation(shown, facts) {
   if (shown === NOW) return "rates of the last seconds, counters since the start";
   const for_s = lengthOf(facts);
   return shown === "all" ? `averages and counters since the start, ${elapsed(for_s)} ago`
     : `averages and counters of the last ${elapsed(for_s)}`;
 }
 
-const windowsOf = (facts) => Object.entries(facts.components).filter(([, one]) => one.window);
+const windowsOf = (facts) => Object.entries(facts.components).filter(([, component]) => component.window);
 
-const lengthOf = (facts) => windowsOf(facts).reduce((most, [, one]) =>
-  Math.max(most ?? 0, one.window.for_s), null);
+const lengthOf = (facts) => windowsOf(facts).reduce((longest, [, component]) =>
+  Math.max(longest ?? 0, component.window.for_s), null);
 
 /** The facts with the numbers of their window in place of those since the start. */
 export function within(facts) {
-  const components = Object.fromEntries(Object.entries(facts.components).map(([id, one]) => {
-    const { for_s, capacity, blocked, ...numbers } = one.window ?? {};
+  const components = Object.fromEntries(Object.entries(facts.components).map(([id, component]) => {
+    const { for_s, capacity, blocked, ...numbers } = component.window ?? {};
     const complete = numbers.latencies?.complete ?? {};
     const percentiles = Object.fromEntries(["p50_s", "p90_s", "p99_s", "max_s"].map((name) =>
       [name, complete[name] ?? null]));
-    return [id, one.window ? { ...one, ...numbers, ...percentiles } : one];
+    return [id, component.window ? { ...component, ...numbers, ...percentiles } : component];
   }));
   return { ...facts, components };
 }
@@ -41,18 +41,18 @@ export function within(facts) {
 /** Rates over the window of the facts, in place of those of a History. */
 export class WindowRates {
   constructor(facts) {
-    this.parts = Object.fromEntries(windowsOf(facts).map(([id, one]) => [id, one.window]));
+    this.parts = Object.fromEntries(windowsOf(facts).map(([id, component]) => [id, component.window]));
     this.for_s = Math.max(lengthOf(facts) ?? 0, 1e-9);
   }
 
   rate(component, name) {
-    const found = this.parts[component];
-    return found ? (found[name] ?? 0) / Math.max(found.for_s, 1e-9) : null;
+    const activity = this.parts[component];
+    return activity ? (activity[name] ?? 0) / Math.max(activity.for_s, 1e-9) : null;
   }
 
   window() {
-    const components = Object.fromEntries(Object.entries(this.parts).map(([id, one]) => [id, {
-      to: Object.fromEntries(Object.entries(one.streams).map(([stream, sent]) =>
+    const components = Object.fromEntries(Object.entries(this.parts).map(([id, activity]) => [id, {
+      to: Object.fromEntries(Object.entries(activity.streams).map(([stream, sent]) =>
         [stream, sent.transferred])),
     }]));
     return { before: { components: {} }, last: { components }, for_s: this.for_s };
@@ -71,13 +71,13 @@ export function WindowsTable({ windows, isSpout, tracked }) {
     <thead><tr><th scope="col">window</th>${columns.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
     <tbody>${names.map(([name, text]) => {
-      const one = windows[name];
-      const latencies = one.latencies[kind] ?? {};
-      return html`<tr key=${name}><th scope="row">${text}${elapsed(one.for_s) !== text
-        && html` <span class="quiet short-of">${elapsed(one.for_s)}</span>`}</th>
-        <td class="number">${rate(one[done] / Math.max(one.for_s, 1e-9))}</td>
-        <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
-        <td class="number">${share(one.capacity)}</td>
+      const activity = windows[name];
+      const latencies = activity.latencies[kind] ?? {};
+      return html`<tr key=${name}><th scope="row">${text}${elapsed(activity.for_s) !== text
+        && html` <span class="quiet short-of">${elapsed(activity.for_s)}</span>`}</th>
+        <td class="number">${rate(activity[done] / Math.max(activity.for_s, 1e-9))}</td>
+        <td class=${`number ${activity.failed ? "bad" : ""}`}>${count(activity.failed)}</td>
+        <td class="number">${share(activity.capacity)}</td>
         ${["p50_s", "p99_s"].map((key) => html`<td class="number">${
           duration(latencies[key])}</td>`)}</tr>`;
     })}</tbody></table></div>`;
