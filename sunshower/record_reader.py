@@ -826,8 +826,8 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
     if isinstance(described, StructClass | DictClass):
         in_message = {described.names.get(name, name): name for name in given}
         has = {
-            name: (given[own][0], ABSENT if given[own][1] else empty)
-            for name, own in in_message.items()
+            name: (given[parameter][0], ABSENT if given[parameter][1] else empty)
+            for name, parameter in in_message.items()
         }
 
         def build(values: Mapping[str, Any]) -> Any:

@@ -213,17 +213,17 @@ def _avro_mismatch(kind: FieldKind, schema: dict[str, Any], named: dict[str, Any
             return avro_mismatch(kind.element, schema["items"], named)
         case Dictionaries() if given == "map":
             return avro_mismatch(kind.value, schema["values"], named)
-    own = _avro(kind, {})
-    own = own if isinstance(own, dict) else {"type": own}
+    own_schema = _avro(kind, {})
+    own_schema = own_schema if isinstance(own_schema, dict) else {"type": own_schema}
     logical, given_logical = (
         part.get("logicalType", "").removeprefix("local-").partition("-")[0]
-        for part in (own, schema)
+        for part in (own_schema, schema)
     )
-    fits = given in _AVRO_TYPES.get(own["type"], (own["type"],))
+    fits = given in _AVRO_TYPES.get(own_schema["type"], (own_schema["type"],))
     if logical == given_logical if logical else fits:
         return ""
     return (
-        f"{kind.path} is written as {logical or own['type']}, and the schema has "
+        f"{kind.path} is written as {logical or own_schema['type']}, and the schema has "
         f"{given_logical or given}"
     )
 
@@ -297,9 +297,9 @@ def _json_mismatch(kind: FieldKind, schema: Any) -> str:
         if missing := [value for value in values if value not in schema.get("enum", values)]:
             return f"{kind.path} may be {missing[0]!r}, and the enum in the schema may not"
         return _json_mismatch(kind.inner, schema)
-    own, given = _json(kind)["type"], _json_types(schema)
-    if given and own not in given and not (own == "integer" and "number" in given):
-        return f"{kind.path} is written as {own}, and the schema has {' or '.join(given)}"
+    own_type, given = _json(kind)["type"], _json_types(schema)
+    if given and own_type not in given and not (own_type == "integer" and "number" in given):
+        return f"{kind.path} is written as {own_type}, and the schema has {' or '.join(given)}"
     match kind:
         case NestedRecords():
             return _json_record_mismatch(kind, schema)

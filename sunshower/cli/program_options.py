@@ -113,8 +113,10 @@ def made_of_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Non
     options = {name: signature(maker, eval_str=True).parameters for name, maker in makers.items()}
 
     def decorate(command: Callable[..., None]) -> Any:
-        own = signature(command, eval_str=True).parameters
-        all_of = [o for name in own for o in options.get(name, {name: own[name]}).values()]
+        parameters = signature(command, eval_str=True).parameters
+        all_of = [
+            o for name in parameters for o in options.get(name, {name: parameters[name]}).values()
+        ]
 
         @wraps(command)
         def call(**given: Any) -> None:
@@ -269,11 +271,11 @@ def load_graph(
         places = sorted({setting.place for setting in chosen.values()})
         raise ConfigError(f"{', '.join(places)}: {error}") from None
     under = {name: chosen.under for name, chosen in chosen.items() if chosen.place == "--set"}
-    own = {
+    given = {
         name: getattr(graph.config, name) if setting is None else setting.value
         for name, setting in under.items()
     }
-    return replace(graph, config=config, given=own), loaded.modules
+    return replace(graph, config=config, given=given), loaded.modules
 
 
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:

@@ -284,8 +284,8 @@ class Run(ABC):
     def go_on(self) -> bool:
         """Continue a topology after `keep`, whose savepoint must then not be used. Returns whether
         it continues; False: it is being killed, or was."""
-        kept, self._kept = self._kept, None
-        return not self.stopped and (kept is None or bool(self._apply(events.GoOn(kept))))
+        savepoint, self._kept = self._kept, None
+        return not self.stopped and (savepoint is None or bool(self._apply(events.GoOn(savepoint))))
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report.

@@ -237,8 +237,8 @@ def request_spout(
             "of a request has its failure"
         )
     spout = Requests(id, streams[DEFAULT].schema, pending_max)
-    own = Component(id, Level.REQUESTS, spout, streams=streams, retry=retry)
-    return replace(own, message_timeout_s=message_timeout_s)
+    component = Component(id, Level.REQUESTS, spout, streams=streams, retry=retry)
+    return replace(component, message_timeout_s=message_timeout_s)
 
 
 def answer_bolt(requests: str) -> Component:

@@ -433,10 +433,10 @@ def _acting(
         except ValueError as error:
             return _json({"error": str(error)}, 400)
         try:
-            said = await run_in_threadpool(do)
+            answer = await run_in_threadpool(do)
         except SunshowerError as error:
             return _json({"error": str(error)}, 409)
-        return _json({"said": said})
+        return _json({"said": answer})
 
     return act
 

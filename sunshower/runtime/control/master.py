@@ -280,8 +280,8 @@ class Master:
         for other in self.lives:
             if other != worker:
                 self._send_lives(other)
-        own = [task for task in tasks if task.component != ACKER]
-        self.log.start(worker, life, own, crash_report)
+        executors = [task for task in tasks if task.component != ACKER]
+        self.log.start(worker, life, executors, crash_report)
         return Welcome(
             life,
             self.lives,

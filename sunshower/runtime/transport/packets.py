@@ -50,7 +50,11 @@ _DECODE_ERRORS = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(OverflowError, RecursionError, MemoryError),
 )
-_FAILURE_TYPES = {one.name: type(one.default) for one in fields(Failure) if one.name != "cause"}
+_FAILURE_TYPES = {
+    attribute.name: type(attribute.default)
+    for attribute in fields(Failure)
+    if attribute.name != "cause"
+}
 Number = TypeVar("Number", np.uint64, np.float64)
 _bytes_of: Callable[[U64 | F64], bytes] = np.ndarray.tobytes
 Grant = tuple[int, int, int, Credit]  # source task, target task, frames up to
@@ -522,7 +526,7 @@ class PacketReader:
         for report in packet.reports.values():
             roots += [*report.roots(), *report.asks]
             roots.append(np.array([root for root, _ in report.fails], np.uint64))
-        if roots := [some for some in roots if len(some)]:
+        if roots := [part for part in roots if len(part)]:
             is_known &= bool(slots_of(np.concatenate(roots)).max() < self._slots)
         if not is_known:
             raise CorruptPacket(f"a packet of worker {packet.sender} is not of this topology")

@@ -238,8 +238,8 @@ def joined_keys(
     for (schema, _), names in ((left, ours), (right, theirs)):
         for name in names:
             schema.check_field(name, where)
-    for own, other in zip(ours, theirs, strict=True):
-        check_equatable((left[0], own), (right[0], other), where)
+    for our_name, their_name in zip(ours, theirs, strict=True):
+        check_equatable((left[0], our_name), (right[0], their_name), where)
     return ours, theirs
 
 
@@ -288,17 +288,20 @@ def check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: 
     """Raise RecordMismatch for two fields whose types have no equal values."""
     kinds = [schema.kind(name) for schema, name in (left, right)]
     families = [
-        next((own for own in _FAMILIES if isinstance(kind, type) and issubclass(kind, own)), None)
+        next(
+            (family for family in _FAMILIES if isinstance(kind, type) and issubclass(kind, family)),
+            None,
+        )
         for kind in kinds
     ]
     if None not in families and families[0] != families[1]:
-        one, other = (
+        left_text, right_text = (
             f"{schema.name}.{name} is {name_of(kind)}"
             for (schema, name), kind in zip((left, right), kinds, strict=True)
         )
         raise RecordMismatch(
-            f"{where}: {one}, and {other}: no value of one equals one of the other; make them the "
-            "same first, with .map"
+            f"{where}: {left_text}, and {right_text}: no value of one equals one of the other; "
+            "make them the same first, with .map"
         )
 
 

@@ -279,7 +279,7 @@ class Several(CombinerAggregator[Any, list[Any]]):
 
     def result(self, value: list[Any]) -> tuple[Any, ...]:
         pairs = zip(self.combiners, value, strict=True)
-        return tuple(combiner.result(own) for combiner, own in pairs)
+        return tuple(combiner.result(total) for combiner, total in pairs)
 
 
 def single(

@@ -141,9 +141,9 @@ def processed(
     given = settings.get("name")
     id = code_name(function) if given is None else given
     has_times = on_timer is not None or order is not None or "late" in settings
-    own = {*TaskSettings.__annotations__, "state", "name"}
+    own_settings = {*TaskSettings.__annotations__, "state", "name"}
     of_time = {"event_time", "zone", "ahead", "unit"} if not has_times else set[str]()
-    shared: Any = {name: settings[name] for name in settings.keys() - own - of_time}
+    shared: Any = {name: settings[name] for name in settings.keys() - own_settings - of_time}
     calls = keyed_process(
         function,
         on_timer,
@@ -471,8 +471,8 @@ def connected(
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     first, by = inputs[0]
     id = settings.get("name") or code_name(function)
-    own = {*TaskSettings.__annotations__, "state", "name"}
-    shared: Any = {name: settings[name] for name in settings.keys() - own}
+    own_settings = {*TaskSettings.__annotations__, "state", "name"}
+    shared: Any = {name: settings[name] for name in settings.keys() - own_settings}
     both = [Input(*each) for each in inputs]
     connection = declared_connection(both, function, on_timer, fields, shared, id, where)
     slot = opaque_state(first, by, id, settings, where)

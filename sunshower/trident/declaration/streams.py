@@ -589,8 +589,8 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         if len(stages) == 1:
             return self.sources
         if self._gathered is None:
-            most = max(stage.parallelism for stage in stages)
-            self._gathered = self.send(RoundRobin(), {"parallelism": most})
+            parallelism = max(stage.parallelism for stage in stages)
+            self._gathered = self.send(RoundRobin(), {"parallelism": parallelism})
         return (self._gathered,)
 
     def _with(

@@ -254,10 +254,10 @@ def _with_fired(
 ) -> Schema:
     """The records of a function, or of its `on_timer` if it emits none. Raises RecordMismatch."""
     place = f"{where}, on_timer={code_name(on_timer)}"
-    own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
-    if own not in (Any, annotation):
+    state_type, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
+    if state_type not in (Any, annotation):
         raise RecordMismatch(
-            f"{place}: its state is {name_of(own)}, and that of {code_name(function)} is "
+            f"{place}: its state is {name_of(state_type)}, and that of {code_name(function)} is "
             f"{name_of(annotation)}; annotate both alike"
         )
     if makes.fields and fired.fields:
