@@ -121,21 +121,21 @@ class LogClient(Client):
         return RetainedOffsets(log[0] if log else end, end)
 
     def consume(self, limit: int, _: float) -> list[Message]:
-        found, self.first_messages = self.first_messages, []
+        messages, self.first_messages = self.first_messages, []
         events = []
         for partition, at in self.reads.items():
             log = self.logs[partition.number]
             end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
-            part = [offset for offset in log if offset >= at][: limit - len(found)]
+            part = [offset for offset in log if offset >= at][: limit - len(messages)]
             kind = RESET if at > end or (log and at < log[0]) else EOF
             if kind == EOF:
-                found += [message(offset, partition.number) for offset in part]
+                messages += [message(offset, partition.number) for offset in part]
                 self.reads[partition] = part[-1] + 1 if part else at
-            if partition not in self.reported and (kind == RESET or len(found) < limit):
+            if partition not in self.reported and (kind == RESET or len(messages) < limit):
                 self.reported.add(partition)
                 events.append(message(end if kind == EOF else at, partition.number, error=kind))
-        self.taken += len(found)
-        return found + events
+        self.taken += len(messages)
+        return messages + events
 
 
 class FakeOffsets(Offsets):
@@ -157,8 +157,8 @@ class FakeOffsets(Offsets):
         self.kept |= offsets
 
     def at(self, partition: int = 0) -> int | None:
-        found = self.kept.get(Partition("a", partition))
-        return None if found is None else found.offset
+        committed = self.kept.get(Partition("a", partition))
+        return None if committed is None else committed.offset
 
     def close(self) -> None:
         self.closed = True
@@ -167,11 +167,11 @@ class FakeOffsets(Offsets):
 def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
     """A PartitionReader of the deployment `t-1`, of topics with these `ids`."""
     ids: Mapping[str, str] = options.pop("ids", {})
-    made: Any = client
+    consumer: Any = client
     watch = TopicWatch(
         lambda topics: {topic: ids.get(topic, "") for topic in topics}, ManualClock()
     )
-    return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", 1, watch)
+    return PartitionReader(consumer, offsets, KafkaOptions(**options), "t-1", 1, watch)
 
 
 class AtOnce:
@@ -179,10 +179,10 @@ class AtOnce:
 
     def __init__(self, *_: object) -> None: ...
 
-    def submit(self, call: Callable[..., Any], *given: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
-            done.set_result(call(*given))
+            done.set_result(call(*arguments))
         except Exception as error:
             done.set_exception(error)
         return done
@@ -196,7 +196,7 @@ class SpoutRig:
     def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
         self.clock = ManualClock()
         self.client = Client()
-        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        self.client.bounds_of = {Partition("a", n): bound for n, bound in enumerate(bounds)}
         self.topics = Topics(a=len(bounds))
         self.offsets = options.pop("kept", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
@@ -228,13 +228,13 @@ class BatchRig:
         self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
     ) -> None:
         self.client, self.clock, self.topics = Client(), ManualClock(), Topics(a=len(bounds))
-        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        self.client.bounds_of = {Partition("a", n): bound for n, bound in enumerate(bounds)}
         consume = self.client.consume
 
         def asked(limit: int, wait_s: float) -> list[Message]:
-            found = consume(limit, wait_s)
-            self.clock.advance(0.0 if found else wait_s)
-            return found
+            messages = consume(limit, wait_s)
+            self.clock.advance(0.0 if messages else wait_s)
+            return messages
 
         vars(self.client)["consume"] = asked
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
@@ -251,9 +251,11 @@ class BatchRig:
     def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
         """Emit a new batch: its rows, and its metadata. `p0=` is the last metadata of a@0."""
         room = Room(self.spout.bounds, self.clock)
-        found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
-        self.kept |= found
-        return room.rows, found
+        metadata_of = self.spout.emit_all_new(
+            {f"a@{n[1:]}": metadata for n, metadata in last.items()}, room
+        )
+        self.kept |= metadata_of
+        return room.rows, metadata_of
 
     def again(self) -> list[Any]:
         """Emit the last batch again: its rows."""

@@ -129,13 +129,13 @@ WAITING = st.dictionaries(
 def test_shares_use_the_room_and_leave_no_partition_out(
     waiting: dict[Partition, int], room: int
 ) -> None:
-    found = shares(waiting, room)
-    nonempty = [one for one in waiting if waiting[one]]
-    assert found.keys() == waiting.keys()
-    assert all(found[one] <= waiting[one] for one in waiting)
-    assert all(found[one] for one in nonempty)
-    assert sum(found.values()) <= max(room, len(nonempty))
-    assert sum(found.values()) >= min(sum(waiting.values()), room)
-    cut = [found[one] for one in waiting if found[one] < waiting[one]]
+    counts = shares(waiting, room)
+    nonempty = [partition for partition in waiting if waiting[partition]]
+    assert counts.keys() == waiting.keys()
+    assert all(counts[partition] <= waiting[partition] for partition in waiting)
+    assert all(counts[partition] for partition in nonempty)
+    assert sum(counts.values()) <= max(room, len(nonempty))
+    assert sum(counts.values()) >= min(sum(waiting.values()), room)
+    cut = [counts[partition] for partition in waiting if counts[partition] < waiting[partition]]
     if cut:
-        assert max(found.values()) - min(cut) <= 1, "larger partitions get equal shares"
+        assert max(counts.values()) - min(cut) <= 1, "larger partitions get equal shares"

@@ -64,7 +64,7 @@ def test_removed_messages_are_reported_and_the_first_existing_one_is_emitted() -
     stored, first = FakeOffsets(), StartPosition.STORM_FORCED
     stored.kept[A0] = Committed(3, '{"topologyId": "t-1"}')
     client, reader = reading({A0: (10, 100)}, stored, first=first, behind_max=5)
-    assert [one[1:3] for _, one in reader.skipped] == [(3, 10)]
+    assert [skip[1:3] for _, skip in reader.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
     _, numbers = reader.sort([message(10), message(11)])
     assert [reader.places.name(number) for number in numbers] == [("a", 0, 10), ("a", 0, 11)]
@@ -222,5 +222,5 @@ def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     assert not reader.gone, "what was read of the former topic is still processed"
     from_end = first is StartPosition.LATEST
     assert client.reads == {A0: 9 if from_end else 2}
-    assert [one[1:3] for _, one in reader.skipped] == ([(2, 9)] if from_end else [])
+    assert [skip[1:3] for _, skip in reader.skipped] == ([(2, 9)] if from_end else [])
     assert reader.settled()[A0].offset == 2

@@ -108,8 +108,8 @@ class Unanswered(FakeOffsets):
 def test_a_commit_without_an_answer_blocks_neither_the_client_nor_the_last_commit(
     new_spout_rig: NewSpoutRig, end: str
 ) -> None:
-    kept = Unanswered()
-    rig = new_spout_rig((0, 100), kept=kept)
+    offsets = Unanswered()
+    rig = new_spout_rig((0, 100), kept=offsets)
     rig.open()
     here = Partition("a", 0)
     reader = rig.spout._reader
@@ -120,13 +120,13 @@ def test_a_commit_without_an_answer_blocks_neither_the_client_nor_the_last_commi
         rig.spout.acked(np.array([reader.places[here].number(offset)]))
         rig.clock.advance(2.0)
         rig.poll()
-    assert [offset for offset, _ in kept.started] == [0], "one at a time"
+    assert [offset for offset, _ in offsets.started] == [0], "one at a time"
     if end == "revoked":
         reader.revoked([here], lost=False)
     else:
         getattr(rig.spout, end)()
-    assert kept.started[-1][0] == 2
-    for _, written in kept.started:
+    assert offsets.started[-1][0] == 2
+    for _, written in offsets.started:
         written.set_result(None)
     reader.committer.begin({})
     stored = reader.committer.kept.get(here)
