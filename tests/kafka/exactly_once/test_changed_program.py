@@ -68,8 +68,8 @@ def message(received: Received) -> Message:
 
 def parse_{version}(message: Message) -> Iterator[Event]:
     try:
-        found = json.loads(message.value)
-        yield Event(int(found["id"]), found["key"])
+        fields = json.loads(message.value)
+        yield Event(int(fields["id"]), fields["key"])
     except (ValueError, KeyError, TypeError):
         return
 
