@@ -49,7 +49,7 @@ def test_requests_that_wait_while_four_calls_are_open_are_sent_in_one_call() -> 
         values, answers = worker.calls.get(timeout=60)
         for _, other in [*open_calls[1:], (values, answers)]:
             other.put(True)
-        replies = [one.result(60) for one in asked]
+        replies = [future.result(60) for future in asked]
     assert sorted(value for numbers, _ in open_calls for value in numbers) == [0, 1, 2, 3]
     assert sorted(values) == [*range(4, 40)]
     assert [reply.rows for reply in replies if isinstance(reply, Reply)] == [[n] for n in range(40)]
@@ -61,11 +61,11 @@ def test_the_error_of_a_call_is_that_of_each_of_its_requests(error: Exception) -
     calls = RequestCalls(worker)
     with ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(calls.ask, request(number)) for number in range(10)]
-        while sum(one.done() for one in asked) < 10:
+        while sum(future.done() for future in asked) < 10:
             worker.calls.get(timeout=60)[1].put(error)
-            while worker.calls.empty() and not all(one.done() for one in asked):
+            while worker.calls.empty() and not all(future.done() for future in asked):
                 pass
-    assert {type(one.exception()) for one in asked} == {type(error)}
+    assert {type(future.exception()) for future in asked} == {type(error)}
 
 
 def test_a_request_that_waits_for_calls_of_others_ends_at_its_timeout_and_is_not_sent() -> None:
@@ -78,7 +78,7 @@ def test_a_request_that_waits_for_calls_of_others_ends_at_its_timeout_and_is_not
             calls.ask(request(9, left_s=0.01))
         for answers in open_calls:
             answers.put(True)
-        assert [one.result(60) for one in asked]
+        assert [future.result(60) for future in asked]
         last = pool.submit(calls.ask, request(5))
         values, answers = worker.calls.get(timeout=60)
         answers.put(True)
@@ -100,7 +100,7 @@ def test_the_caller_that_waits_longest_makes_the_next_call() -> None:
         assert values == [5, 4, 6]
         for other in [*open_calls[1:], answers]:
             other.put(True)
-        assert len([one.result(60) for one in asked]) == 7
+        assert len([future.result(60) for future in asked]) == 7
 
 
 @pytest.mark.parametrize("own_s", [0.2, 8.0])

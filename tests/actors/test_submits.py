@@ -68,13 +68,13 @@ def claims() -> int:
 def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: RayCluster) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(client(NAME)) for _ in range(2)]
-        for one in clients:  # both are connected: from here on they run at the same time
-            assert one.stdin is not None
-            one.stdin.write("\n")
-            one.stdin.flush()
+        for process in clients:  # both are connected: from here on they run at the same time
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
         (refused,), (entered,) = (
             [line for line in output if line.startswith(word)]
-            for output in [[one.stdout.read().strip() for one in clients if one.stdout]]
+            for output in [[process.stdout.read().strip() for process in clients if process.stdout]]
             for word in ("refused: ", "in: ")
         )
     run = entered.removeprefix("in: ")
@@ -180,15 +180,15 @@ def restarts(run: str) -> int:
     from ray._private import state
 
     actors = state.actors().values()
-    return next(int(one["NumRestarts"]) for one in actors if one["Name"] == master_name(run))
+    return next(int(actor["NumRestarts"]) for actor in actors if actor["Name"] == master_name(run))
 
 
 class SlowMaster(MasterActor):
     """Needs longer to start than a call may take, as on a busy machine."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         threading.Event().wait(CALL_S + 3.0)
-        super().__init__(*given)
+        super().__init__(*arguments)
 
 
 @pytest.mark.long
