@@ -71,8 +71,8 @@ class RecordType:
     def defaults(self) -> Mapping[str, Default]:
         """The fields that have a default."""
         if self.is_tuple:
-            given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
-            return {name: partial(_itself, value) for name, value in given.items()}
+            defaults: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
+            return {name: partial(_itself, value) for name, value in defaults.items()}
         factories: dict[str, Default] = {}
         for field in dataclasses.fields(self.kind):
             if field.default_factory is not MISSING:
@@ -226,14 +226,14 @@ class StructClass(RecordType):
 
     @cached_property
     def defaults(self) -> Mapping[str, Default]:
-        given = {
+        defaults = {
             name: parameter.default
             for name, parameter in inspect.signature(self.kind).parameters.items()
             if parameter.default is not inspect.Parameter.empty
         }
         return {
             name: getattr(default, "factory", None) or partial(_itself, default)
-            for name, default in given.items()
+            for name, default in defaults.items()
         }
 
     @cached_property

@@ -279,11 +279,11 @@ def as_html(graph: Graph) -> str:
         for read in c.inputs
         if read.source in ids and not is_internal(read.stream)
     }
-    given = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
+    drawn = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
     text = escape(as_text(graph, internals=False))
     return (
         f"<div><pre>{text}</pre><script>((box, given) => {{\n{_drawing()}\n"
-        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {given});"
+        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {drawn});"
         "</script></div>"
     )
 

@@ -216,8 +216,8 @@ class Requests(Spout[Any]):
             return text
 
     def _described(self, value: Any) -> str:
-        given = describe(value, 200)
-        return f"a request of {self.name!r} is {self.schema.name}, and this is {given}"
+        shown = describe(value, 200)
+        return f"a request of {self.name!r} is {self.schema.name}, and this is {shown}"
 
 
 def request_spout(

@@ -93,8 +93,8 @@ class KafkaMessages:
 
 def _bytes_of(settings: Settings, name: str) -> Any:
     """A limit of the client, in bytes; what is no number is unchanged."""
-    given = settings.get(name, _CLIENT_BYTES)
-    return int(given) if isinstance(given, str) and given.isdecimal() else given
+    value = settings.get(name, _CLIENT_BYTES)
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 class _Topic:

@@ -528,8 +528,8 @@ class ZooKeeperGroup(PartitionSharing):
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
         data = {name: member.data for name, member in view.members.items()}
-        given = (data,) if self._membership.data is not None else ()
-        assigned = self._rule(view.partitions, streams, *given)
+        of_members = (data,) if self._membership.data is not None else ()
+        assigned = self._rule(view.partitions, streams, *of_members)
         if not _is_assignment(assigned, view.partitions):
             raise ConfigError(
                 f"the rule of {self._home} returned {assigned!r:.200}; let it return a dict: for "

@@ -674,9 +674,9 @@ class Master:
             self._tell(worker, "pack", self.stored.moves + 1, leaves, fresh)
         return bool(unpacked)
 
-    def _tell(self, worker: int, what: str, *given: Any) -> None:
+    def _tell(self, worker: int, what: str, *arguments: Any) -> None:
         if not self.is_isolated(worker, self.stored.lives.get(worker, 0)):
-            self._said.append(Tell(worker, what, given))
+            self._said.append(Tell(worker, what, arguments))
 
     def _send_lives(self, worker: int) -> None:
         """Send a worker the lives of all workers, and the crash reports of former ones."""

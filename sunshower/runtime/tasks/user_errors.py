@@ -41,9 +41,9 @@ def about(error: BaseException, record: Any, step: str) -> str:
         step = code.co_qualname.rpartition("<locals>.")[2]
         if step == "<lambda>":
             step = f"lambda in line {code.co_firstlineno}"
-        given = _argument(frames[0][0])
-        if given is not None and _fields_of(given):
-            record = given
+        argument = _argument(frames[0][0])
+        if argument is not None and _fields_of(argument):
+            record = argument
     if record is None:
         return f"step `{step}`" if frames else ""
     fields = _fields_of(record)

@@ -469,8 +469,8 @@ def _shared(failures: FailedRoots) -> list[list[Any]]:
 
 def _single(shared: list[list[Any]]) -> FailedRoots:
     failed_roots = FailedRoots()
-    for given, roots in shared:
-        failure = Failure(**{**given, "cause": Cause(given["cause"])})
+    for fields_of_failure, roots in shared:
+        failure = Failure(**{**fields_of_failure, "cause": Cause(fields_of_failure["cause"])})
         if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
             raise TypeError("a field of a failure has another type")
         failed_roots.add((root, failure) for root in _roots(roots).tolist())

@@ -206,8 +206,8 @@ def _may_be(kind: Any, declared: Any) -> bool:
     if not {*map(_origin, (*kinds, *wanted))} <= _KNOWN:
         return True
     return any(
-        issubclass(given, expected) or (given, expected) == (int, float)
-        for given in map(_origin, kinds)
+        issubclass(actual, expected) or (actual, expected) == (int, float)
+        for actual in map(_origin, kinds)
         for expected in [*map(_origin, wanted)]
     )
 
@@ -348,7 +348,7 @@ def code_name(code: Any) -> str:
 
 
 def bound_aggregators(
-    given: Sequence[Any],
+    aggregators: Sequence[Any],
     schema: Schema,
     by: Sequence[str],
     fields: Columns | None,
@@ -357,19 +357,19 @@ def bound_aggregators(
 ) -> tuple[tuple[Any, ...], Schema]:
     """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
     and `more` (name → type), and what each aggregator emits. Raises TopologyError."""
-    for aggregator in given:
+    for aggregator in aggregators:
         if not isinstance(aggregator, AnyAggregator):
             hint = f"{aggregator.__name__}()" if isinstance(aggregator, type) else "count()"
             raise TopologyError(
                 f"{where}: {name_of(aggregator)} is no aggregator; give an instance of a "
                 f"CombinerAggregator, ReducerAggregator or Aggregator, as in {hint}"
             )
-    if not given:
+    if not aggregators:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
-    for aggregator in given:
+    for aggregator in aggregators:
         if (predicate := predicate_of(aggregator)) is not None:
             check_choice(predicate, schema, f"{where}: {type(aggregator).__name__}(where=…)")
-    bound = tuple(of_chosen(aggregator.bind(schema, where)) for aggregator in given)
+    bound = tuple(of_chosen(aggregator.bind(schema, where)) for aggregator in aggregators)
     emitted = [name for aggregator in bound for name in aggregator.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:
         raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")

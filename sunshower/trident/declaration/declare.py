@@ -197,9 +197,9 @@ def batches(
     return BatchStream(stage.emit(schema))
 
 
-def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
+def _set_options(group: GroupBuilder, where: str, **options: Any) -> None:
     """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is None:
             continue
         _OPTIONS[name].check(f"{where}: {name}", value)

@@ -46,9 +46,9 @@ def noting(note: Note, call: Callable[..., Any], batch: Batch) -> Callable[..., 
     """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
     indices = count()
 
-    def noted(*given: Any) -> Any:
+    def noted(*arguments: Any) -> Any:
         note(batch.roots_of(next(indices)))
-        return call(*given)
+        return call(*arguments)
 
     return noted
 
