@@ -130,7 +130,7 @@ class Answering(WorkerActor):
         self.asked.put(fact)
 
 
-def said(answer: Any) -> list[Any]:
+def read_replies(answer: Any) -> list[Any]:
     """What a client reads."""
     return list(pickle.loads(pickle.dumps(answer)))
 
@@ -144,14 +144,18 @@ def test_a_call_returns_once_all_of_its_requests_have_ended() -> None:
         worker.reply("1", RequestProgress.RUNS, 60.0)
         worker.reply("2", Reply(["second"]), 60.0)
         worker.reply("1", Reply(["first"]), 60.0)
-        assert said(call.result(60)) == [Reply(["early"]), Reply(["first"]), Reply(["second"])]
-    assert said(worker.ask("asks", [request(1)], 0.001)) == [RequestProgress.ABSENT]
+        assert read_replies(call.result(60)) == [
+            Reply(["early"]),
+            Reply(["first"]),
+            Reply(["second"]),
+        ]
+    assert read_replies(worker.ask("asks", [request(1)], 0.001)) == [RequestProgress.ABSENT]
 
 
 def test_a_call_returns_in_time_with_how_far_its_requests_are() -> None:
     worker = Answering()
     worker.reply("1", RequestProgress.RUNS, 60.0)
-    assert said(worker.ask("asks", [request(0), request(1)], 0.001)) == [
+    assert read_replies(worker.ask("asks", [request(0), request(1)], 0.001)) == [
         RequestProgress.ABSENT,
         RequestProgress.RUNS,
     ]

@@ -52,7 +52,7 @@ def client(name: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def kept() -> set[str]:
+def runs_left() -> set[str]:
     """The runs of `NAME` of which anything is in Ray's store, or has a name."""
     keys = internal_kv._internal_kv_list(NAME, namespace=NAMESPACE)
     actors = ray.util.list_named_actors(all_namespaces=True)
@@ -79,9 +79,9 @@ def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: 
         )
     run = entered.removeprefix("in: ")
     assert "another client is submitting" in refused or "is there already" in refused
-    assert kept() == {run}
+    assert runs_left() == {run}
     ray_cluster.find(NAME).stop()
-    assert kept() == set()
+    assert runs_left() == set()
 
 
 def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
@@ -90,7 +90,7 @@ def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
     with claimed(NAME), client(NAME) as other:
         output, _ = other.communicate("\n")
     assert f"refused: another client is submitting a topology '{NAME}'" in output
-    assert kept() == set()
+    assert runs_left() == set()
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
     with claimed(NAME):  # the lock is free at once
@@ -218,7 +218,7 @@ def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayC
             ray_cluster.find(NAME)
     finally:
         run.stop()
-    assert kept() == set()
+    assert runs_left() == set()
 
 
 def test_master_that_restarts_with_another_release_is_started_again(

@@ -142,22 +142,24 @@ class FakeOffsets(Offsets):
     """Offsets in memory. `write_error`: the error that a write raises."""
 
     def __init__(self, **offsets: int) -> None:
-        self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
+        self.committed = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
         self.write_error: Exception | None = None
         self.closed = False
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         return {
-            partition: self.kept[partition] for partition in partitions if partition in self.kept
+            partition: self.committed[partition]
+            for partition in partitions
+            if partition in self.committed
         }
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         if self.write_error is not None:
             raise self.write_error
-        self.kept |= offsets
+        self.committed |= offsets
 
     def at(self, partition: int = 0) -> int | None:
-        committed = self.kept.get(Partition("a", partition))
+        committed = self.committed.get(Partition("a", partition))
         return None if committed is None else committed.offset
 
     def close(self) -> None:
@@ -198,7 +200,7 @@ class SpoutRig:
         self.client = Client()
         self.client.bounds_of = {Partition("a", n): bound for n, bound in enumerate(bounds)}
         self.topics = Topics(a=len(bounds))
-        self.offsets = options.pop("kept", None) or FakeOffsets()
+        self.offsets = options.pop("offsets", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
         patch.setattr("sunshower.kafka.consuming.subscription.ThreadPoolExecutor", AtOnce)
         usual: dict[str, Callable[[Any], Any]] = {
@@ -246,7 +248,7 @@ class BatchRig:
         options = BatchOptions(bounds=limits, **usual | more)
         self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
-        self.kept: dict[str, Any] = {}  # the metadata of the last batch
+        self.metadata: dict[str, Any] = {}  # the metadata of the last batch
 
     def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
         """Emit a new batch: its rows, and its metadata. `p0=` is the last metadata of a@0."""
@@ -254,13 +256,13 @@ class BatchRig:
         metadata_of = self.spout.emit_all_new(
             {f"a@{n[1:]}": metadata for n, metadata in last.items()}, room
         )
-        self.kept |= metadata_of
+        self.metadata |= metadata_of
         return room.rows, metadata_of
 
     def again(self) -> list[Any]:
         """Emit the last batch again: its rows."""
         room = Room(self.spout.bounds, self.clock)
-        self.spout.emit_all_again(self.kept, room)
+        self.spout.emit_all_again(self.metadata, room)
         return room.rows
 
 

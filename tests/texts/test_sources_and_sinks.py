@@ -32,13 +32,13 @@ class Row(NamedTuple):
 
 class Keep(Bolt[Row, None]):
     def __init__(self) -> None:
-        self.kept: list[Any] = []
+        self.rows: list[Any] = []
 
     def process(self, record: Row) -> None:
-        self.kept.append(tuple(record))
+        self.rows.append(tuple(record))
 
     def result(self) -> list[Any]:
-        return self.kept
+        return self.rows
 
 
 def topology(values: list[Any], sink: Any, dead: Path | bool) -> Topology:

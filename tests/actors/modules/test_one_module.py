@@ -400,15 +400,15 @@ def make():
 """
 
 
-@pytest.mark.parametrize("given", ["file", "python -c", "stdin"])
+@pytest.mark.parametrize("origin", ["file", "python -c", "stdin"])
 def test_the_module_of_a_script_that_submits_itself_is_one_object(
-    tmp_path: Path, given: str
+    tmp_path: Path, origin: str
 ) -> None:
     files = {"its_neighbour.py": ITS_NEIGHBOUR, "script.py": SCRIPT}
     script = write(tmp_path / "script", files, out=str(tmp_path / "out.jsonl")) / "script.py"
-    data = script.read_bytes() if given == "stdin" else b""
-    code = {"file": script, "python -c": script.read_text(), "stdin": Path("-")}[given]
+    data = script.read_bytes() if origin == "stdin" else b""
+    code = {"file": script, "python -c": script.read_text(), "stdin": Path("-")}[origin]
     plan = call(code, data=data, cwd=script.parent)
-    path = "" if given == "file" else str(script.parent)
+    path = "" if origin == "file" else str(script.parent)
     call(WORK, data=plan, cwd=tmp_path, path=path)
     assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcdef", True)]

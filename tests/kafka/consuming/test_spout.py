@@ -337,6 +337,6 @@ def test_the_metadata_of_a_commit_name_the_deployment(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, numbered_values(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
-        stored = run.spout()._reader.committer.kept
+        stored = run.spout()._reader.committer.written
         run.until(lambda: stored.get(Partition(topic, 0), (0,))[0] == 3)
         assert json.loads(stored[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"

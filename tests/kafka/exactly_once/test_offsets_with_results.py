@@ -260,7 +260,7 @@ def test_a_kafka_spout_emits_again_what_only_the_results_bolt_has_processed(
     store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
     def start_spout() -> tuple[Any, list[tuple[int, int]]]:
-        rig = new_spout_rig((0, 100), kept=offsets_of(store))
+        rig = new_spout_rig((0, 100), offsets=offsets_of(store))
         rig.open()
         rig.client.waiting = [message(at) for at in range(rig.client.reads[Partition("a", 0)], 10)]
         return rig, rig.poll()
@@ -282,7 +282,7 @@ def test_a_kafka_spout_emits_again_what_only_the_results_bolt_has_processed(
 def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
     store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
-    rig = new_spout_rig((0, 9), kept=offsets_of(store))
+    rig = new_spout_rig((0, 9), offsets=offsets_of(store))
     rig.spout.reads = (*rig.spout.reads[:2], lambda record: [record, record][record.offset :], ())
     rig.open()
     rig.client.waiting = [message(0), message(1), message(2)]

@@ -62,7 +62,7 @@ def test_offsets_without_a_deployment_are_continued_by_every_deployment(
 
 def test_removed_messages_are_reported_and_the_first_existing_one_is_emitted() -> None:
     stored, first = FakeOffsets(), StartPosition.STORM_FORCED
-    stored.kept[A0] = Committed(3, '{"topologyId": "t-1"}')
+    stored.committed[A0] = Committed(3, '{"topologyId": "t-1"}')
     client, reader = reading({A0: (10, 100)}, stored, first=first, behind_max=5)
     assert [skip[1:3] for _, skip in reader.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
@@ -215,7 +215,7 @@ def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     first: StartPosition,
 ) -> None:
     stored = FakeOffsets()
-    stored.kept[A0] = Committed(50, '{"topologyId": "t-1"}')
+    stored.committed[A0] = Committed(50, '{"topologyId": "t-1"}')
     client, reader = reading({A0: (2, 9)}, stored, first=first)
     emit(reader, client, message(50), message(51, error=RESET))
     reader.look_up_positions(lambda: 0.0)

@@ -279,11 +279,11 @@ def test_positions_without_an_id_are_those_of_the_topic_at_the_first_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offsets = FakeOffsets()
-    offsets.kept[A0] = Committed(15, '{"topologyId": "t-d", "taskId": 0}')
+    offsets.committed[A0] = Committed(15, '{"topologyId": "t-d", "taskId": 0}')
     job = Job(monkeypatch, new_broker(), lambda _: offsets)
     job.run()
     assert job.values() == words(15, 20)
-    assert json.loads(offsets.kept[A0].metadata) == {
+    assert json.loads(offsets.committed[A0].metadata) == {
         "topologyId": "t-d",
         "taskId": 0,
         "topicId": "id-1",
