@@ -101,8 +101,8 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
     for text, same in runs.items():
         entry = json.loads(text)
         parts = ", ".join(f"{part} {share}%" for part, share in entry["parts"].items() if share)
-        most = [f"`{name}` {n}%" for name, n in entry["functions"].items() if n >= _LEAST]
-        functions = f"; most samples are in {', '.join(most)}" if most else ""
+        frequent = [f"`{name}` {n}%" for name, n in entry["functions"].items() if n >= _LEAST]
+        functions = f"; most samples are in {', '.join(frequent)}" if frequent else ""
         yield (
             f"[Profile](PROFILING.md#the-table) of {', '.join(same)}, commit {entry['commit']}, "
             f"{entry['date']}: {entry['waiting']}% waiting; "

@@ -184,8 +184,8 @@ def check_all(
     """Check the attributes of `given` against the rule of each name. The fields of a dataclass that
     have no rule are checked against their annotation. Raises `error`."""
     kind: type[Any] = type(given)
-    own = _of_fields(kind) if is_dataclass(kind) else {}
-    for name, rule in {**own, **rules}.items():
+    field_rules = _of_fields(kind) if is_dataclass(kind) else {}
+    for name, rule in {**field_rules, **rules}.items():
         rule.check(where + name, getattr(given, name), error)
 
 
@@ -220,8 +220,8 @@ def checked(
             place = where or _name_of_call(function, positional)
             for name, rule in all_rules().items():
                 if rule is not None and name in given:
-                    for own, value in _each_value(parameters[name], given[name]):
-                        rule.check(f"{place}: {own}", value, error)
+                    for value_name, value in _each_value(parameters[name], given[name]):
+                        rule.check(f"{place}: {value_name}", value, error)
             try:
                 return function(*positional, **named)
             except TopologyFailed as failed:  # its message has the lines of the user
@@ -339,20 +339,20 @@ def _rule_of(hint: Any) -> Rule | None:
 
 
 def _rule_of_union(parts: Sequence[Any]) -> Rule | None:
-    some = [part for part in parts if part is not NoneType]
-    if len(some) == len(parts):
+    kinds = [part for part in parts if part is not NoneType]
+    if len(kinds) == len(parts):
         rules = [_rule_of(part) for part in parts]
     else:
-        rules = [_rule_of(reduce(or_, some)), NONE]
+        rules = [_rule_of(reduce(or_, kinds)), NONE]
     known = [rule for rule in rules if rule is not None]
     return AnyOf(tuple(known)) if len(known) == len(rules) else None
 
 
 @cache
 def _of_fields(kind: type[Any]) -> Mapping[str, Rule]:
-    hints, own = get_type_hints(kind), [field for field in fields(kind) if field.init]
-    defaults = {field.name: field.default for field in own}
-    return _of_annotations({field.name: hints[field.name] for field in own}, defaults)
+    hints, init_fields = get_type_hints(kind), [field for field in fields(kind) if field.init]
+    defaults = {field.name: field.default for field in init_fields}
+    return _of_annotations({field.name: hints[field.name] for field in init_fields}, defaults)
 
 
 def _of_annotations(hints: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Rule]:

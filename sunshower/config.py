@@ -93,8 +93,8 @@ class Resources:
     @property
     def amounts(self) -> dict[str, float]:
         """Ray's name of each resource → its amount, without those of which there is nothing."""
-        own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
-        return {name: amount for name, amount in {**own, **self.custom}.items() if amount}
+        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {name: amount for name, amount in {**amounts, **self.custom}.items() if amount}
 
     @classmethod
     def total(cls, parts: Iterable[Resources]) -> Resources:

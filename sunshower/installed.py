@@ -26,10 +26,10 @@ def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = Conf
     """Raise `error`, with the remedy, if an extra has no packages for this Python. `purpose` is
     what needs it: `a Spark step`."""
     if not runs_on(PYTHON, extra):
-        this = ".".join(map(str, PYTHON))
+        used = ".".join(map(str, PYTHON))
         *others, last = (f"3.{minor}" for minor in range(11, _LAST_PYTHON[extra][1] + 1))
         raise error(
-            f"{purpose} needs Python {', '.join(others)} or {last}, and this is Python {this}, for "
+            f"{purpose} needs Python {', '.join(others)} or {last}, and this is Python {used}, for "
             f"which the extra {extra} has no packages. Run the program with another Python: "
             f"{install_command(extra)}"
         )

@@ -27,14 +27,14 @@ _STOPPED = "StopIteration left the bolt: a next() without a default found nothin
 def expand(
     function: Callable[[Any], Any],
     records: list[Any],
-    most: int,
+    limit: int,
     kind: type[Any],
     width: int,
     outputs: list[Any],
     ends: list[int],
 ) -> tuple[bool, Iterator[Any] | None, BaseException | None]:
     """Call a function that returns an iterable for each record from `records[len(ends)]` on, until
-    there are `most` outputs. Appends what they yield to `outputs`, and for each record the end of
+    there are `limit` outputs. Appends what they yield to `outputs`, and for each record the end of
     its outputs to `ends`.
 
     Returns whether all new outputs are known to be of type `kind`, tuples of `width` values; what
@@ -49,14 +49,14 @@ def expand(
     produced = chain.from_iterable(map(_second, begin, map(function, waiting)))
     left = len(records) - len(ends)
     try:
-        outputs.extend(islice(produced, most - len(outputs)))
-        if len(outputs) < most and len(started) <= left:
+        outputs.extend(islice(produced, limit - len(outputs)))
+        if len(outputs) < limit and len(started) <= left:
             raise RuntimeError(_STOPPED)  # of iter(what the function returned)
     except BaseException as error:  # its caller raises what it does not judge
         del outputs[started[-1] :]
         ends += started[1:]
         return False, None, error
-    if len(outputs) < most or len(started) > left:  # `begin` ran once more, after the last record
+    if len(outputs) < limit or len(started) > left:  # `begin` ran once more, after the last record
         ends += started[1:]
         return False, None, None
     deque(waiting, maxlen=0)  # so that `produced` ends with the last started record

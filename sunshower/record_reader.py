@@ -413,9 +413,9 @@ class _Readers:
         if len(args) < 2 and kind is Counter:
             read_value = self.of(int)
 
-        def read(given: Any) -> Any:
+        def read(value: Any) -> Any:
             mapping: dict[Any, Any] = {}
-            for name, item in _expect(dict, given).items():
+            for name, item in _expect(dict, value).items():
                 converted = read_key(name)
                 if converted in mapping:
                     raise Misfit("two keys are {}", name)
@@ -822,12 +822,12 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
     """What a constructor takes, name → annotation and default; a function of the values; whether it
     takes them by name, without those that are absent."""
     described = cast("RecordType", record_type_of(kind))
-    given, empty = described.constructor(), inspect.Parameter.empty
+    parameters_of, empty = described.constructor(), inspect.Parameter.empty
     if isinstance(described, StructClass | DictClass):
-        in_message = {described.names.get(name, name): name for name in given}
+        in_message = {described.names.get(name, name): name for name in parameters_of}
         has = {
-            name: (given[own][0], ABSENT if given[own][1] else empty)
-            for name, own in in_message.items()
+            name: (parameters_of[parameter][0], ABSENT if parameters_of[parameter][1] else empty)
+            for name, parameter in in_message.items()
         }
 
         def build(values: Mapping[str, Any]) -> Any:
@@ -848,14 +848,15 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
         parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY)
         for parameter in parameters.values()
     )
-    if is_generated and positional and given.keys() == parameters.keys():
+    if is_generated and positional and parameters_of.keys() == parameters.keys():
         fields = {
-            name: (given[name][0], parameter.default) for name, parameter in parameters.items()
+            name: (parameters_of[name][0], parameter.default)
+            for name, parameter in parameters.items()
         }
         if is_plain_tuple:
             return fields, partial(tuple.__new__, kind), False
         return fields, lambda values: kind(*values), False
-    named = {name: (hint, ABSENT if has else empty) for name, (hint, has) in given.items()}
+    named = {name: (hint, ABSENT if has else empty) for name, (hint, has) in parameters_of.items()}
     return named, lambda values: kind(**values), True
 
 

@@ -71,8 +71,8 @@ class RecordType:
     def defaults(self) -> Mapping[str, Default]:
         """The fields that have a default."""
         if self.is_tuple:
-            given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
-            return {name: partial(_itself, value) for name, value in given.items()}
+            defaults: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
+            return {name: partial(_itself, value) for name, value in defaults.items()}
         factories: dict[str, Default] = {}
         for field in dataclasses.fields(self.kind):
             if field.default_factory is not MISSING:
@@ -189,7 +189,7 @@ class AttrsClass(RecordType):
 
     def hint(self, name: str, hints: Mapping[str, Any]) -> Any:
         """A converter takes what it is annotated to take."""
-        field = next((own for own, alias in self.parameters.items() if alias == name), name)
+        field = next((member for member, alias in self.parameters.items() if alias == name), name)
         attribute = self._attributes.get(field)
         if attribute is None or attribute.converter is None:
             return hints.get(field, Any)
@@ -226,14 +226,14 @@ class StructClass(RecordType):
 
     @cached_property
     def defaults(self) -> Mapping[str, Default]:
-        given = {
+        defaults = {
             name: parameter.default
             for name, parameter in inspect.signature(self.kind).parameters.items()
             if parameter.default is not inspect.Parameter.empty
         }
         return {
             name: getattr(default, "factory", None) or partial(_itself, default)
-            for name, default in given.items()
+            for name, default in defaults.items()
         }
 
     @cached_property
@@ -243,7 +243,7 @@ class StructClass(RecordType):
     def definition(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """What its `class` statement has: names → values, field → default factory, and keywords."""
         kind, config = self.kind, self.kind.__struct_config__
-        own = vars(kind).get("__annotations__", {})
+        hints = vars(kind).get("__annotations__", {})
         content = {
             name: value
             for name, value in vars(kind).items()
@@ -253,7 +253,7 @@ class StructClass(RecordType):
         for name in ("__slots__", "__match_args__", "__dict__", "__weakref__"):
             content.pop(name, None)
         factories: dict[str, Any] = {}
-        for name in own:
+        for name in hints:
             if name in self.defaults:
                 default = inspect.signature(kind).parameters[name].default
                 if (factory := getattr(default, "factory", None)) is None:
@@ -262,8 +262,8 @@ class StructClass(RecordType):
                     factories[name] = factory
         options = ("frozen", "order", "eq", "tag", "tag_field", "forbid_unknown_fields", "weakref")
         keywords = {name: getattr(config, name) for name in (*options, "omit_defaults", "dict")}
-        if own:
-            keywords["rename"] = {name: self.names[name] for name in own if name in self.names}
+        if hints:
+            keywords["rename"] = {name: self.names[name] for name in hints if name in self.names}
         keywords["kw_only"] = all(
             parameter.kind is parameter.KEYWORD_ONLY
             for parameter in inspect.signature(kind).parameters.values()

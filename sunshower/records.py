@@ -917,8 +917,8 @@ def _says_how_to_pickle(kind: type[Any]) -> bool:
 
 
 def _dict_of(record: Any) -> dict[str, Any]:
-    own: dict[str, Any] = object.__getattribute__(record, "__dict__")
-    return own
+    attributes: dict[str, Any] = object.__getattribute__(record, "__dict__")
+    return attributes
 
 
 def _class_attribute(kind: type[Any], name: str) -> Any:

@@ -120,14 +120,14 @@ def shown(url: str) -> str:
     return " ".join(pairs) if pairs and at == len(url) else HIDDEN
 
 
-def protected(given: Mapping[str, Any]) -> dict[str, Any]:
+def protected(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a client's settings in which those that hold secrets are a Secret."""
-    return {name: _setting(name, value) for name, value in given.items()}
+    return {name: _setting(name, value) for name, value in settings.items()}
 
 
-def revealed(given: Mapping[str, Any]) -> dict[str, Any]:
+def revealed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of the settings for the client itself."""
-    return {name: reveal(value) for name, value in given.items()}
+    return {name: reveal(value) for name, value in settings.items()}
 
 
 def is_secret(name: str) -> bool:

@@ -151,8 +151,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def order(item: pytest.Item) -> tuple[int, str]:
         parameters = getattr(item, "callspec", None)
-        found = parameters.params.get("place") if parameters else None
-        return kinds.get(kind(item), 0), found if isinstance(found, str) else ""
+        place = parameters.params.get("place") if parameters else None
+        return kinds.get(kind(item), 0), place if isinstance(place, str) else ""
 
     items.sort(key=order)
     for item in items:

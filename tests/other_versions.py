@@ -126,7 +126,9 @@ def python_of(*versions: tuple[int, int]) -> Path | None:
     install = (uv(), "python", "install", "-q", last)
     if subprocess.run(install, check=False, capture_output=True).returncode:
         return None
-    return next(filter(lambda one: runs(one, versions[-1]), pythons(versions[-1], "", home)), None)
+    return next(
+        filter(lambda path: runs(path, versions[-1]), pythons(versions[-1], "", home)), None
+    )
 
 
 def uv() -> str:

@@ -143,9 +143,9 @@ def _reasons(
             _wrap(f"- {_figures(missed)}: {reason}", "  ") for reason, missed in by_reason.items()
         )
         missed = [target for those in by_reason.values() for target in those]
-        if said := list(profiling.sentences(profiles, missed)):
+        if reasons := list(profiling.sentences(profiles, missed)):
             yield "Profiles of these runs (`python -m benchmarks --profile`):"
-            yield "\n".join(_wrap(f"- {reason}", "  ") for reason in said)
+            yield "\n".join(_wrap(f"- {reason}", "  ") for reason in reasons)
 
 
 def _figures(targets: Iterable[Target]) -> str:
@@ -228,7 +228,7 @@ def _model(results: Mapping[str, Any]) -> Iterator[str]:
         "second, with a worker for each core, or with as few workers as the processor time allows. "
         "It was not measured."
     )
-    yield "\n".join(_wrap(f"- {said}", "  ") for said in model.findings(results))
+    yield "\n".join(_wrap(f"- {finding}", "  ") for finding in model.findings(results))
     yield _table(model.HEADS, model.rows(results))
 
 

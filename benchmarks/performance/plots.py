@@ -75,17 +75,17 @@ def bars(title: str, axis: str, shown: Sequence[Bar]) -> str:
     """Horizontal bars, the first on top, each with its spread and its value."""
 
     def paint(ax: Axes) -> None:
-        most = max(max(bar.spread[1], bar.mark or 0.0) for bar in shown)
+        highest = max(max(bar.spread[1], bar.mark or 0.0) for bar in shown)
         for row, bar in enumerate(shown):
             ax.barh(row, bar.value, height=0.62, color=OURS if bar.is_ours else PEER)
             ax.plot(bar.spread, (row, row), color=_TEXT, linewidth=1, solid_capstyle="butt")
             if bar.mark is not None:
                 ax.plot((bar.mark, bar.mark), (row - 0.42, row + 0.42), color=TARGET, linewidth=2)
             end = max(bar.spread[1], bar.mark or 0.0)
-            ax.text(end + most * 0.012, row, f"{bar.value:,.3g}", va="center")
+            ax.text(end + highest * 0.012, row, f"{bar.value:,.3g}", va="center")
         ax.set_yticks(range(len(shown)), [bar.label for bar in shown])
         ax.set_ylim(len(shown) - 0.4, -0.6)
-        ax.set_xlim(0, most * 1.12)
+        ax.set_xlim(0, highest * 1.12)
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
         ax.set_xlabel(axis)

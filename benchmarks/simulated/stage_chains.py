@@ -103,7 +103,7 @@ def windowed(
         first = ((row.at - begin - are_ends) // every + 1) * every + begin
         for end in range(first, first + length, every):
             ids[row.key, end].update(row.ids)
-    return [Row(*place, tuple(sorted(some))) for place, some in ids.items()]
+    return [Row(*place, tuple(sorted(ids_of_place))) for place, ids_of_place in ids.items()]
 
 
 def in_sessions(rows: list[Row], gap: int) -> list[Row]:
@@ -148,7 +148,7 @@ def timed(rows: list[Row], length: int) -> list[Row]:
     ids: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     for row in rows:
         ids[row.key, (row.at // length + 1) * length].update(row.ids)
-    ended = [Row(*place, tuple(sorted(some))) for place, some in ids.items()]
+    ended = [Row(*place, tuple(sorted(ids_of_place))) for place, ids_of_place in ids.items()]
     return ended + [row for row in rows if passes(row)]
 
 
@@ -174,7 +174,7 @@ def totalled(rows: list[Row]) -> list[Row]:
     ids: defaultdict[int, set[int]] = defaultdict(set)
     for row in rows:
         ids[row.key].update(row.ids)
-    return [Row(key, 0, tuple(sorted(some))) for key, some in ids.items()]
+    return [Row(key, 0, tuple(sorted(ids_of_key))) for key, ids_of_key in ids.items()]
 
 
 def passes(row: Any) -> bool:
@@ -187,7 +187,7 @@ def passes(row: Any) -> bool:
 
 def flat(row: Any) -> tuple[int, Any, tuple[int, ...]]:
     """A window's row."""
-    return row[0], row[1], tuple(sorted({id for some in row[2] for id in some}))
+    return row[0], row[1], tuple(sorted({id for row_ids in row[2] for id in row_ids}))
 
 
 def flat_day(row: Any) -> tuple[int, Any, tuple[int, ...]]:
@@ -276,7 +276,7 @@ class Ordered:
     def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[Any, ...]]:
         near = [each for each in state.value or () if row[1] - each[0] < self.length]
         assert near == [each for each in near if each[0] <= row[1]], "not in order"
-        ids = {id for at, some in near if at < row[1] for id in some}
+        ids = {id for at, earlier in near if at < row[1] for id in earlier}
         state.value = [*near, [row[1], [*row[2]]]]
         yield row[0], row[1], tuple(sorted({*ids, *row[2]}))
 

@@ -147,9 +147,9 @@ def fewest_workers(load: Load, costs: Costs) -> int:
 def sentences(load: Load, costs: Costs) -> list[str]:
     """The exceeded limits, the worst first, with one worker for each core and with the fewest."""
     few = replace(load, workers=fewest_workers(load, costs))
-    most = int(costs.window_s / (costs.packet_ns / 1e9)) + 1
+    limit = int(costs.window_s / (costs.packet_ns / 1e9)) + 1
     peers = (
-        f"With up to {most:,} workers without other work, a worker sends a packet to each peer "
+        f"With up to {limit:,} workers without other work, a worker sends a packet to each peer "
         f"within a window of {costs.window_s:g} s. Local groupings have fewer peers."
     )
     return [

@@ -69,8 +69,8 @@ class FrontActor:
         self._bolt = bolt
 
     def answer(self, line: Line) -> list[Length]:
-        found: list[Length] = ray.get(self._bolt.answer.remote(line))
-        return found
+        answer: list[Length] = ray.get(self._bolt.answer.remote(line))
+        return answer
 
 
 def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:

@@ -99,8 +99,8 @@ class Loaded(WaitingSpout):
         self._seconds, self._rate = seconds, rate
 
     def open(self, context: Context) -> None:
-        most = int(min(self._rate, _FASTEST) * self._seconds)
-        self._acked_s = array("d", bytes(8 * most))
+        records_max = int(min(self._rate, _FASTEST) * self._seconds)
+        self._acked_s = array("d", bytes(8 * records_max))
         super().open(context)
 
     def records(self) -> Iterator[Any]:

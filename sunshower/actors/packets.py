@@ -537,13 +537,13 @@ class PacketSender:
             connection.close()
             return connection
 
-        def found(call: Future[Endpoint]) -> None:
+        def on_endpoint(call: Future[Endpoint]) -> None:
             if call.exception():
                 connection.close()
             else:
                 connection.open(call.result())
 
-        actor.endpoint.remote().future().add_done_callback(found)
+        actor.endpoint.remote().future().add_done_callback(on_endpoint)
         return connection
 
     def _answered(self, peer: int, seq: int, answer: int | None) -> None:

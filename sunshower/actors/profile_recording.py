@@ -67,7 +67,7 @@ def record(
 def _ask(
     run: str,
     workers: Sequence[int],
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     done: dict[int, WorkerProfile],
     missing: dict[int, str],
 ) -> None:
@@ -75,7 +75,7 @@ def _ask(
     calls: dict[Any, int] = {}
     for worker in workers:
         try:
-            calls[actor_named(worker_name(run, worker)).profile.remote(*given)] = worker
+            calls[actor_named(worker_name(run, worker)).profile.remote(*arguments)] = worker
         except ClusterError as error:
             missing[worker] = str(error)
     for call in ray.wait(list(calls), num_returns=len(calls), timeout=_CALL_S)[0] if calls else []:

@@ -110,7 +110,7 @@ _targets: set[str] = set()  # those of them that were given to a command
 @dataclass
 class _Process:
     installed: Program | None = None  # that this process has received
-    found: tuple[Any, Modules] | None = None  # by modules_here, and for what
+    modules: tuple[Any, Modules] | None = None  # found by modules_here, and for what
 
 
 _process = _Process()
@@ -119,7 +119,7 @@ _process = _Process()
 def ship(modules: Iterable[ModuleType]) -> None:
     """Send these modules with topologies from now on: the file that declares one, which is sent by
     value, and the modules that it has imported. Those of a former call are no longer sent."""
-    _process.found = None
+    _process.modules = None
     _submitted.clear()
     _targets.clear()
     for module in modules:
@@ -132,9 +132,9 @@ def modules_here(declared: ProgramModules | None = None) -> Modules:
     """The modules of the program of this process: those shipped, the script, and what they have
     imported from their folders; of another version those with which it was `declared`."""
     key = (id(_process.installed), {*_targets}, len(sys.modules), declared)
-    if _process.found is None or _process.found[0] != key:
-        _process.found = key, _modules_here({} if declared is None else declared.all)
-    return _process.found[1]
+    if _process.modules is None or _process.modules[0] != key:
+        _process.modules = key, _modules_here({} if declared is None else declared.all)
+    return _process.modules[1]
 
 
 def _modules_here(declared: Mapping[str, ModuleType]) -> Modules:
@@ -470,7 +470,9 @@ def _struct_class(
     config: dict[str, Any],
 ) -> type:
     declare = import_module("msgspec").field
-    fields = {own: declare(default_factory=factory) for own, factory in factories.items()}
+    fields = {
+        attribute: declare(default_factory=factory) for attribute, factory in factories.items()
+    }
     return new_class(name, bases, config, lambda names: names.update({**content, **fields}))
 
 

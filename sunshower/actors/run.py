@@ -329,9 +329,9 @@ class MasterActor(MasterProcessBase):
     def remove_transfers(self) -> None:
         self._store.remove_transfers()
 
-    def call_worker(self, worker: int, what: str, *given: Any) -> None:
+    def call_worker(self, worker: int, what: str, *arguments: Any) -> None:
         if (handle := self._handle(worker)) is not None:  # else the run is being stopped
-            silent(getattr(handle, what)).remote(*given)
+            silent(getattr(handle, what)).remote(*arguments)
 
     def create_worker(self, worker: int) -> None:
         self._handles.pop(worker, None)  # that actor may have failed at its start
@@ -383,9 +383,9 @@ class MasterActor(MasterProcessBase):
     def look_after(self, seconds: float) -> None:
         self._call_later(seconds, "apply", events.Tick())
 
-    def _call_later(self, seconds: float, what: str, *given: Any) -> None:
+    def _call_later(self, seconds: float, what: str, *arguments: Any) -> None:
         method = getattr(ray.get_runtime_context().current_actor, what)
-        timer = threading.Timer(seconds, silent(method).remote, given)
+        timer = threading.Timer(seconds, silent(method).remote, arguments)
         timer.daemon = True
         timer.start()
 
@@ -725,8 +725,8 @@ class RayRun(Run):
         self._check_not_stopped()
         return call_once(self.topology, self._master, event)
 
-    def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
-        return self._call(getattr(actor_named(worker_name(self.id, worker)), what), *given)
+    def _call_worker(self, worker: int, what: str, *arguments: Any) -> Any:
+        return self._call(getattr(actor_named(worker_name(self.id, worker)), what), *arguments)
 
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         return call(self.topology, method, *args, within_s=within_s)

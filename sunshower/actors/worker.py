@@ -376,14 +376,14 @@ class WorkerActor(WorkerProcessBase):
         group REQUESTS, whose threads may wait."""
         ends = {request.id: Future[None]() for request in requests}
         self._ends |= ends  # before `ask`, so that none is missed
-        said = super().ask(name, requests)
-        asked = [*zip(requests, said, strict=True)]
+        replies = super().ask(name, requests)
+        asked = [*zip(requests, replies, strict=True)]
         wait([ends[request.id] for request, reply in asked if type(reply) is not Reply], wait_s)
         for at, (request, reply) in enumerate(asked):
             self._ends.pop(request.id, None)
             if type(reply) is not Reply:
-                said[at] = self._replies.fetch(request.id)
-        return cast("list[Reply | RequestProgress]", ShippedAnswer(said))
+                replies[at] = self._replies.fetch(request.id)
+        return cast("list[Reply | RequestProgress]", ShippedAnswer(replies))
 
     def reply(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
         super().reply(id, reply, ends_s)

@@ -185,21 +185,21 @@ def avro_mismatch(kind: FieldKind, schema: Any, named: dict[str, Any]) -> str:
 
 
 def _avro_mismatch(kind: FieldKind, schema: dict[str, Any], named: dict[str, Any]) -> str:
-    given = schema["type"]
-    if not isinstance(given, str):
-        return avro_mismatch(kind, given, named)
+    schema_type = schema["type"]
+    if not isinstance(schema_type, str):
+        return avro_mismatch(kind, schema_type, named)
     match kind:
         case EnumMembers():
             values = [member.value for member in kind.members]
             return _avro_mismatch(kind.inner, schema, named) or next(
                 (
                     f"{kind.path} may be {value!r}, and the enum in the schema may not"
-                    for value in (values if given == "enum" else [])
+                    for value in (values if schema_type == "enum" else [])
                     if value not in schema["symbols"]
                 ),
                 "",
             )
-        case NestedRecords() if given in ("record", "error"):
+        case NestedRecords() if schema_type in ("record", "error"):
             types_of = {field["name"]: field["type"] for field in schema["fields"]}
             names = [field.name for field in kind.type]
             if lacking := [name for name in types_of if name not in names]:
@@ -209,22 +209,22 @@ def _avro_mismatch(kind: FieldKind, schema: dict[str, Any], named: dict[str, Any
             fields = zip(names, kind.fields, strict=True)
             whys = (avro_mismatch(inner, types_of[name], named) for name, inner in fields)
             return next(filter(None, whys), "")
-        case Lists() if given == "array":
+        case Lists() if schema_type == "array":
             return avro_mismatch(kind.element, schema["items"], named)
-        case Dictionaries() if given == "map":
+        case Dictionaries() if schema_type == "map":
             return avro_mismatch(kind.value, schema["values"], named)
-    own = _avro(kind, {})
-    own = own if isinstance(own, dict) else {"type": own}
+    own_schema = _avro(kind, {})
+    own_schema = own_schema if isinstance(own_schema, dict) else {"type": own_schema}
     logical, given_logical = (
         part.get("logicalType", "").removeprefix("local-").partition("-")[0]
-        for part in (own, schema)
+        for part in (own_schema, schema)
     )
-    fits = given in _AVRO_TYPES.get(own["type"], (own["type"],))
+    fits = schema_type in _AVRO_TYPES.get(own_schema["type"], (own_schema["type"],))
     if logical == given_logical if logical else fits:
         return ""
     return (
-        f"{kind.path} is written as {logical or own['type']}, and the schema has "
-        f"{given_logical or given}"
+        f"{kind.path} is written as {logical or own_schema['type']}, and the schema has "
+        f"{given_logical or schema_type}"
     )
 
 
@@ -285,8 +285,8 @@ def _takes_null(schema: Any) -> bool:
 
 def _json_types(schema: Any) -> Any:
     """The types that a schema states; empty: none."""
-    given = schema.get("type", ()) if isinstance(schema, dict) else ()
-    return [given] if isinstance(given, str) else given
+    stated = schema.get("type", ()) if isinstance(schema, dict) else ()
+    return [stated] if isinstance(stated, str) else stated
 
 
 def _json_mismatch(kind: FieldKind, schema: Any) -> str:
@@ -297,9 +297,9 @@ def _json_mismatch(kind: FieldKind, schema: Any) -> str:
         if missing := [value for value in values if value not in schema.get("enum", values)]:
             return f"{kind.path} may be {missing[0]!r}, and the enum in the schema may not"
         return _json_mismatch(kind.inner, schema)
-    own, given = _json(kind)["type"], _json_types(schema)
-    if given and own not in given and not (own == "integer" and "number" in given):
-        return f"{kind.path} is written as {own}, and the schema has {' or '.join(given)}"
+    own_type, stated = _json(kind)["type"], _json_types(schema)
+    if stated and own_type not in stated and not (own_type == "integer" and "number" in stated):
+        return f"{kind.path} is written as {own_type}, and the schema has {' or '.join(stated)}"
     match kind:
         case NestedRecords():
             return _json_record_mismatch(kind, schema)

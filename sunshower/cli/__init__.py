@@ -108,14 +108,14 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit: 0 success, 1 SunshowerError or a full disk, 2 wrong usage,
     130 interrupted."""
     _open_standard_files()
-    given = sys.argv[1:] if arguments is None else arguments
-    if arguments is None and given[:2] == ["experiment", "run"]:
+    words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None and words[:2] == ["experiment", "run"]:
         from sunshower.experiments.runner.seed_search import restart_with_hash_seed
 
         restart_with_hash_seed()
     try:
         # One command alone starts in half the time.
-        make_app(given[:1] if given[:1] and given[0] in _COMMANDS else _COMMANDS.keys())(arguments)
+        make_app(words[:1] if words[:1] and words[0] in _COMMANDS else _COMMANDS.keys())(arguments)
     except SunshowerError as error:
         echo(format_error(error), err=True)
         sys.exit(1)

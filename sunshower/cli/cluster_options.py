@@ -103,8 +103,8 @@ def exit_as_job(
     from sunshower.actors.ray_jobs import run_as_job
 
     _check_port(re.sub(r"^https?://|/.*$", "", address))
-    given = without_option("--address", arguments)
-    raise typer.Exit(run_as_job(address, given, echo, working_dir))
+    job_arguments = without_option("--address", arguments)
+    raise typer.Exit(run_as_job(address, job_arguments, echo, working_dir))
 
 
 def without_option(name: str, arguments: Sequence[str]) -> list[str]:

@@ -357,9 +357,9 @@ def _send_as_job(
     if not file.resolve().is_relative_to(folder):
         raise LoadError(f"{file} is not in {folder}, the folder of --working-dir that is sent")
     sent = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
-    given = without_option("--working-dir", sys.argv[1:])
-    given = [sent if argument == target else argument for argument in given]
-    exit_as_job(address, [*given, *options], folder)
+    job_arguments = without_option("--working-dir", sys.argv[1:])
+    job_arguments = [sent if argument == target else argument for argument in job_arguments]
+    exit_as_job(address, [*job_arguments, *options], folder)
 
 
 def activate(name: Name, address: Address = "auto") -> None:
@@ -422,10 +422,10 @@ def rebalance(
         )
 
 
-def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
+def _parse_tasks(texts: Iterable[str]) -> dict[str, int]:
     """Component → its number of tasks. Raises typer.BadParameter."""
     numbers: dict[str, int] = {}
-    for text in given:
+    for text in texts:
         name, equals, number = text.rpartition("=")
         if not (equals and name and number.isdecimal() and len(number) < 10):
             raise typer.BadParameter(

@@ -173,14 +173,14 @@ def all_checks(*, start: bool = False) -> list[Check]:
 
 def python_checks(version: tuple[int, ...]) -> list[Check]:
     """Check for 3.11 or newer, and that each extra has packages for it."""
-    this = ".".join(map(str, version))
+    release = ".".join(map(str, version))
     if version[:2] < _PYTHONS[0]:
         remedy = "install Python 3.11 or newer, then: make setup PYTHON=python3.12"
-        return [Check("core", "Python", Severity.BROKEN, f"{this}, not 3.11 or newer", remedy)]
+        return [Check("core", "Python", Severity.BROKEN, f"{release}, not 3.11 or newer", remedy)]
     newer = ", tested with 3.11 to 3.13" if version[:2] > _PYTHONS[1] else ""
-    checks = [Check("core", "Python", Severity.FINE, this + newer)]
+    checks = [Check("core", "Python", Severity.FINE, release + newer)]
     if not runs_on(version, spark_extra()):
-        text, remedy = f"{this}, not 3.11 or 3.12", install_command("spark")
+        text, remedy = f"{release}, not 3.11 or 3.12", install_command("spark")
         checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
     return checks
 

@@ -181,14 +181,14 @@ def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLD
 
 
 @app.command(no_args_is_help=True)
-def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
+def compare(first: One, second: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
     """Compare two runs: parameters, verdicts, and figures with their ratios (B over A).
 
     The figures of a sweep or a repetition are medians.
     """
     from sunshower.experiments.runner.run_folders import find_both
 
-    Terminal().print(comparison_table(*find_both(folder, one, other)))
+    Terminal().print(comparison_table(*find_both(folder, first, second)))
 
 
 def _print(shown: RunFolder, outcome: Outcome | None = None) -> None:

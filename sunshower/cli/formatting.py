@@ -62,12 +62,12 @@ def user_frames(trace: str) -> list[str]:
             keeping = False  # the exception itself, which is in the message
         if keeping:
             frames[-1][1].append(line)
-    own = [at for at, (is_of_user, _) in enumerate(frames) if is_of_user]
+    positions = [at for at, (is_of_user, _) in enumerate(frames) if is_of_user]
     if is_standard:
         return []
-    if sum(len(lines) for _, lines in frames) > _LINES_MAX and own:
-        deeper = frames[own[-1] + 1 :]
-        frames = [*(frames[at] for at in own[-_FRAMES_MAX:]), *deeper[-1:]]
+    if sum(len(lines) for _, lines in frames) > _LINES_MAX and positions:
+        deeper = frames[positions[-1] + 1 :]
+        frames = [*(frames[at] for at in positions[-_FRAMES_MAX:]), *deeper[-1:]]
     return [line for _, lines in frames for line in lines]
 
 

@@ -113,14 +113,18 @@ def made_of_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Non
     options = {name: signature(maker, eval_str=True).parameters for name, maker in makers.items()}
 
     def decorate(command: Callable[..., None]) -> Any:
-        own = signature(command, eval_str=True).parameters
-        all_of = [o for name in own for o in options.get(name, {name: own[name]}).values()]
+        parameters = signature(command, eval_str=True).parameters
+        all_of = [
+            o for name in parameters for o in options.get(name, {name: parameters[name]}).values()
+        ]
 
         @wraps(command)
-        def call(**given: Any) -> None:
+        def call(**options_given: Any) -> None:
             for name, maker in makers.items():
-                given[name] = maker(**{option: given.pop(option) for option in options[name]})
-            command(**given)
+                options_given[name] = maker(
+                    **{option: options_given.pop(option) for option in options[name]}
+                )
+            command(**options_given)
 
         taken = [option.replace(kind=option.KEYWORD_ONLY) for option in all_of]
         call.__signature__ = Signature(taken)  # type: ignore[attr-defined]
@@ -269,11 +273,11 @@ def load_graph(
         places = sorted({setting.place for setting in chosen.values()})
         raise ConfigError(f"{', '.join(places)}: {error}") from None
     under = {name: chosen.under for name, chosen in chosen.items() if chosen.place == "--set"}
-    own = {
+    underlying = {
         name: getattr(graph.config, name) if setting is None else setting.value
         for name, setting in under.items()
     }
-    return replace(graph, config=config, given=own), loaded.modules
+    return replace(graph, config=config, given=underlying), loaded.modules
 
 
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:
@@ -284,8 +288,8 @@ def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -
         ("--set-from-file", files, Secret.from_file),
         ("--set-from-env", variables, Secret.from_environment),
     )
-    for option, given, read in sources:
-        for text in given or ():
+    for option, texts, read in sources:
+        for text in texts or ():
             name, equals, where = text.partition("=")
             if not equals or not name or not where:
                 raise typer.BadParameter(f"{text!r} is not NAME=WHERE", param_hint=option)

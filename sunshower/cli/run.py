@@ -114,9 +114,9 @@ def run(
             raise TopologyFailed(result.snapshot.untracked)
 
 
-def _check_inline(**given: Any) -> None:
+def _check_inline(**options: Any) -> None:
     """Raise a usage error for an option that changes nothing in one process."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value not in (None, "pack"):
             raise typer.BadParameter(
                 "a run with --inline has one process, this one, and no Ray: leave it out",

@@ -93,10 +93,10 @@ def _wait_for_save(
     files: ProgramFiles, stamps: Stamps, process: subprocess.Popen[Any], interrupts: Interrupts
 ) -> None:
     """Return when a file was saved, and stays as it is for a moment, or at an interrupt."""
-    said, last = False, stamps
+    announced, last = False, stamps
     while not interrupts.requested:
-        if process.poll() is not None and not said:
-            said = True
+        if process.poll() is not None and not announced:
+            announced = True
             echo(f"Waiting for a save of {_names(stamps)}; Ctrl-C ends this.", err=True)
         interrupts.wait(_LOOK_S)
         now = files.stamps()

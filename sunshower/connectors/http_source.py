@@ -177,9 +177,9 @@ class HttpEndpoint:
         return JSONResponse({"error": answer.error}, answer.status, headers)
 
     async def _answer(self, request: Request) -> HttpAnswer:
-        given = request.headers.get("authorization", "")
+        authorization = request.headers.get("authorization", "")
         if self._token is not None and not compare_digest(
-            given.encode(), f"Bearer {self._token}".encode()
+            authorization.encode(), f"Bearer {self._token}".encode()
         ):
             return HttpAnswer(401, "the header Authorization lacks the token")
         if self._token is None and any(header in request.headers for header in _OF_BROWSERS):

@@ -344,8 +344,8 @@ class ObjectBatches(PartitionedSpout):
                 content = self._open_object(name, checksum)
             checksum = content.checksum
             size = max(1, content.size)
-            most = min(room.records, max(1, room.bytes * len(content.rows) // size))
-            rows = content.rows[row : row + most]
+            limit = min(room.records, max(1, room.bytes * len(content.rows) // size))
+            rows = content.rows[row : row + limit]
             if rows:
                 self._emit(rows, room, content.size * len(rows) // len(content.rows))
                 pieces.append([name, checksum, row, row + len(rows)])

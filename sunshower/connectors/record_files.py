@@ -324,7 +324,7 @@ class _File:
             return nan
         return max((_size(self.path) or 0) - self._read, 0)
 
-    def next(self, most: int) -> tuple[I64, list[Any]]:
+    def next(self, limit: int) -> tuple[I64, list[Any]]:
         """Up to so many of the next records, with their numbers. Raises StopIteration at the end,
         and SourceError for a file that cannot be read, again at each call."""
         if self._blocks is None:
@@ -342,15 +342,15 @@ class _File:
             self._is_done = isinstance(error, StopIteration) and not self._grows
             self._settle()
             raise
-        self._rest = Block(firsts[most:], end, values[most:]) if len(values) > most else None
-        positions = np.array(firsts[:most], np.int64)
+        self._rest = Block(firsts[limit:], end, values[limit:]) if len(values) > limit else None
+        positions = np.array(firsts[:limit], np.int64)
         before = self._progress.emitted
         self._progress.emit(positions)
         self._progress.reached(self._rest.firsts[0] if self._rest else end)
         if self._grows:
             self.bytes_read += self._progress.emitted - before
             self.records_read += len(positions)
-        return (self._number << _BITS) + positions, values[:most]
+        return (self._number << _BITS) + positions, values[:limit]
 
     def ack(self, positions: I64) -> None:
         """Settle the records at these positions."""

@@ -385,18 +385,18 @@ def _call(
     others: Mapping[str, Any] | None = None,
 ) -> Any:
     """Call a function with the parameters that it names. Raises ExperimentError if it raises."""
-    given = {**parameters, **(others or {})}
+    arguments = {**parameters, **(others or {})}
     wanted = _arguments(function)
     if not _takes_all(wanted):
         for argument in wanted:
-            if argument.name not in given and argument.default is argument.empty:
+            if argument.name not in arguments and argument.default is argument.empty:
                 raise ExperimentError(
                     f"{experiment}: its {role} wants {argument.name!r}, which is not one of its "
-                    f"parameters: {', '.join(given) or 'none'}"
+                    f"parameters: {', '.join(arguments) or 'none'}"
                 )
-        given = {each.name: given[each.name] for each in wanted if each.name in given}
+        arguments = {each.name: arguments[each.name] for each in wanted if each.name in arguments}
     with _user_code(experiment, role):
-        return function(**given)
+        return function(**arguments)
 
 
 def _check_used(experiment: Experiment, parameters: Mapping[str, Any]) -> None:

@@ -314,9 +314,9 @@ class JsonSchema(_Registered):
         json_schema(kind)
         if self.schema is None:
             return ""
-        given = parsed_json_schema(self.schema)
+        parsed = parsed_json_schema(self.schema)
         try:
-            return json_mismatch(kind, given)
+            return json_mismatch(kind, parsed)
         except (TypeError, AttributeError) as error:
             raise ConfigError(
                 f"JsonSchema: schema: it is not a JSON Schema ({message_of(error)}); correct it"
@@ -353,13 +353,13 @@ class _Registry:
         return None if error is None or is_of_message else self._error
 
 
-def check_record_type(given: Format) -> None:
+def check_record_type(form: Format) -> None:
     """Raise RecordMismatch for a record type that is none."""
-    if given.record_type is not None:
+    if form.record_type is not None:
         try:
-            record_fields(given.record_type)
+            record_fields(form.record_type)
         except RecordMismatch as error:
-            raise RecordMismatch(f"{type(given).__name__}: record_type: {error}") from None
+            raise RecordMismatch(f"{type(form).__name__}: record_type: {error}") from None
 
 
 def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:

@@ -429,7 +429,7 @@ class KafkaSpout(LogSpout[Any]):
         return number if name is None else name
 
     def standing(self) -> dict[Partition, PartitionStatus]:
-        committed = self._reader.committer.kept
+        committed = self._reader.committer.written
         line = np.array(self.queued(), np.int64)
         return {
             partition: PartitionStatus(

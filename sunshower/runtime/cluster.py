@@ -255,9 +255,9 @@ class Run(ABC):
         killed meanwhile, the error tells which code ran, if that is known.
         """
         graph, kept_lines = with_given(self.plan, graph)
-        given = self._shipped(make_plan(graph))
+        plan = self._shipped(make_plan(graph))
         lines: list[str]
-        number, lines = self._apply_once(events.Upgrade(given, wait_s, open_s, dry_run))
+        number, lines = self._apply_once(events.Upgrade(plan, wait_s, open_s, dry_run))
         if waits:
             self._wait_for_change(number, wait_s, look)
         return [*lines, *kept_lines]
@@ -284,8 +284,8 @@ class Run(ABC):
     def go_on(self) -> bool:
         """Continue a topology after `keep`, whose savepoint must then not be used. Returns whether
         it continues; False: it is being killed, or was."""
-        kept, self._kept = self._kept, None
-        return not self.stopped and (kept is None or bool(self._apply(events.GoOn(kept))))
+        savepoint, self._kept = self._kept, None
+        return not self.stopped and (savepoint is None or bool(self._apply(events.GoOn(savepoint))))
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report.
@@ -313,7 +313,7 @@ class Run(ABC):
     # ---- the port: implemented by the adapter ------------------------------------------------
 
     @abstractmethod
-    def _call_master(self, what: str, *given: Any) -> Any:
+    def _call_master(self, what: str, *arguments: Any) -> Any:
         """Call a method of the master, and return its result. Raises the SunshowerErrors that the
         method raises, and ClusterError if the master does not answer, or the topology was stopped.
         """
@@ -327,7 +327,7 @@ class Run(ABC):
         return self._apply(event)
 
     @abstractmethod
-    def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
+    def _call_worker(self, worker: int, what: str, *arguments: Any) -> Any:
         """Call a method of a worker likewise; TopologyFailed for an error of user code."""
 
     @abstractmethod

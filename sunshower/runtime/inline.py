@@ -395,6 +395,6 @@ class _Asked:
             for name, values in self._requests.items()
         }
 
-    def _hear(self, key: tuple[str, int], said: Reply | RequestProgress, _: float) -> None:
-        if isinstance(said, Reply):
-            self._replies[key] = said
+    def _hear(self, key: tuple[str, int], reply: Reply | RequestProgress, _: float) -> None:
+        if isinstance(reply, Reply):
+            self._replies[key] = reply

@@ -80,7 +80,7 @@ class MasterProcessBase(ABC):
         """Remove everything that workers stored for a rebalance."""
 
     @abstractmethod
-    def call_worker(self, worker: int, what: str, *given: Any) -> None:
+    def call_worker(self, worker: int, what: str, *arguments: Any) -> None:
         """Call a method of a worker, without waiting for it."""
 
     @abstractmethod
@@ -183,8 +183,8 @@ class MasterProcessBase(ABC):
 
     def _carry_out(self, command: MasterCommand) -> None:
         match command:
-            case Tell(worker, what, given):
-                self.call_worker(worker, what, *given)
+            case Tell(worker, what, arguments):
+                self.call_worker(worker, what, *arguments)
             case Replace(worker):
                 self.replace_worker(worker)
             case Create(workers):

@@ -93,8 +93,8 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
     if query.keys is None:
         if _is_broadcast(declared) and query.task != plan.tasks_of(query.component)[0].id:
             return []  # the first task has them all
-        some = zip(range(query.limit), bolt.stored_items(), strict=False)
-        return [(() if width == 0 else key, state_value) for _, (key, state_value) in some]
+        items = zip(range(query.limit), bolt.stored_items(), strict=False)
+        return [(() if width == 0 else key, state_value) for _, (key, state_value) in items]
     for key in query.keys:
         wrong = type(key) is tuple and len(key) == 1  # the tuple of a key, not the key
         if wrong if width == 1 else not isinstance(key, tuple | list) or len(key) != width:

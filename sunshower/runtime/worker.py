@@ -761,5 +761,5 @@ class Worker:
 def _longest_timeout_s(plan: Plan) -> float:
     """How long a tree of any spout may stay open."""
     config = plan.graph.config
-    own = [spout.message_timeout_s or 0.0 for spout in plan.graph.spouts]
-    return max(config.message_timeout_max_s or config.message_timeout_s, *own)
+    timeouts_s = [spout.message_timeout_s or 0.0 for spout in plan.graph.spouts]
+    return max(config.message_timeout_max_s or config.message_timeout_s, *timeouts_s)

@@ -289,11 +289,13 @@ class WorkerProcessBase(ABC):
     def ask(self, name: str, requests: Sequence[Request]) -> list[Reply | RequestProgress]:
         """Callers send requests, perhaps again. Returns at once what there is to say to each; any
         thread may call it."""
-        said = [self._replies.fetch(request.id) for request in requests]
-        unended = [r for r, reply in zip(requests, said, strict=True) if type(reply) is not Reply]
+        replies = [self._replies.fetch(request.id) for request in requests]
+        unended = [
+            r for r, reply in zip(requests, replies, strict=True) if type(reply) is not Reply
+        ]
         if unended:
             self.put(partial(self._ask_spout, name, unended))
-        return said
+        return replies
 
     def close(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised."""

@@ -90,8 +90,8 @@ class SimMaster(SimProcess, MasterProcessBase):
     def remove_transfers(self) -> None:
         self._env.transfer.clear()
 
-    def call_worker(self, worker: int, what: str, *given: Any) -> None:
-        self._env.network.call(self, worker, what, *given)
+    def call_worker(self, worker: int, what: str, *arguments: Any) -> None:
+        self._env.network.call(self, worker, what, *arguments)
 
     def create_worker(self, worker: int) -> None:
         self._machines.create(worker)
@@ -351,9 +351,9 @@ class SimCaller(SimProcess):
             return
         if goes_on:
             failed = partial(self._network.unanswered, self, self._receive)
-            given = (self, self._name, request, self._receive)
+            arguments = (self, self._name, request, self._receive)
             self._asked = self._worker() if self._asked is None else self._asked
-            self._network.call(self, self._asked, "answer_caller", *given, failed=failed)
+            self._network.call(self, self._asked, "answer_caller", *arguments, failed=failed)
 
     def _receive(self, reply: Reply | RequestProgress | None) -> None:
         """Take the reply of the worker; None: it has died."""
@@ -546,8 +546,8 @@ class SimRun(Run):
             )
         return what(self._master)
 
-    def _call_master(self, what: str, *given: Any) -> Any:
-        return self._ask(lambda master: getattr(master, what)(*given))
+    def _call_master(self, what: str, *arguments: Any) -> Any:
+        return self._ask(lambda master: getattr(master, what)(*arguments))
 
     def _state(self, look: Look | None = None, *, fails: bool = True) -> State:
         """Without a call, so no time passes."""
@@ -609,7 +609,7 @@ class SimRun(Run):
         self._check_there()
         self._machines.resume(address)
 
-    def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
+    def _call_worker(self, worker: int, what: str, *arguments: Any) -> Any:
         processes = self._env.network.there
         if not self._comes_true(lambda: worker in processes and processes[worker].ready):
             raise ClusterError(
@@ -618,7 +618,7 @@ class SimRun(Run):
         process = processes[worker]
         assert isinstance(process, SimWorker)
         with user_code_of(self.topology):
-            return getattr(process, what)(*given)
+            return getattr(process, what)(*arguments)
 
     def _comes_true(self, what: Callable[[], bool]) -> bool:
         """Let time pass until `what()`, for 30 s at most. Returns whether it came true."""

@@ -58,13 +58,13 @@ class World:
         self.draw = self._random.random  # in [0, 1)
         self._events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
 
-    def at(self, time_s: float, event: Callable[..., None], *given: Any) -> None:
-        """Schedule `event(*given)` at `time_s`, which must not be in the past."""
-        heappush(self._events, (time_s, self.draw(), event, given))
+    def at(self, time_s: float, event: Callable[..., None], *arguments: Any) -> None:
+        """Schedule `event(*arguments)` at `time_s`, which must not be in the past."""
+        heappush(self._events, (time_s, self.draw(), event, arguments))
 
-    def after(self, seconds: float, event: Callable[..., None], *given: Any) -> None:
-        """Schedule `event(*given)` in `seconds` from now."""
-        heappush(self._events, (self.now_s + seconds, self.draw(), event, given))
+    def after(self, seconds: float, event: Callable[..., None], *arguments: Any) -> None:
+        """Schedule `event(*arguments)` in `seconds` from now."""
+        heappush(self._events, (self.now_s + seconds, self.draw(), event, arguments))
 
     @property
     def next_s(self) -> float:
@@ -73,15 +73,15 @@ class World:
 
     def step(self) -> None:
         """Run the next event; there must be one."""
-        self.now_s, _, event, given = heappop(self._events)
-        event(*given)
+        self.now_s, _, event, arguments = heappop(self._events)
+        event(*arguments)
 
     def run_until(self, time_s: float) -> None:
         """Run all events that are due by `time_s`."""
         events = self._events
         while events and events[0][0] <= time_s:
-            self.now_s, _, event, given = heappop(events)
-            event(*given)
+            self.now_s, _, event, arguments = heappop(events)
+            event(*arguments)
         self.now_s = max(self.now_s, time_s)
 
     def about(self, mean: float) -> float:
@@ -208,13 +208,13 @@ class SimProcess:
         """Whether it can answer a call."""
         return not self.paused
 
-    def do(self, what: Callable[..., Any], *given: Any, failed: Failed = None) -> None:
-        """Run `what(*given)` in this process: at once, or when it is resumed. If it dies while that
-        waits, `failed` is called."""
+    def do(self, what: Callable[..., Any], *arguments: Any, failed: Failed = None) -> None:
+        """Run `what(*arguments)` in this process: at once, or when it is resumed. If it dies while
+        that waits, `failed` is called."""
         if self.paused:
-            self._held.append((what, given, failed))
+            self._held.append((what, arguments, failed))
         elif self.died_s == inf:
-            what(*given)
+            what(*arguments)
 
     def pause(self) -> None:
         """SIGSTOP: nothing runs here until `resume`; time continues."""
@@ -224,8 +224,8 @@ class SimProcess:
         """SIGCONT. A process that was killed meanwhile runs nothing."""
         self.paused = False
         held, self._held = self._held, []
-        for what, given, failed in held:
-            self.do(what, *given, failed=failed)
+        for what, arguments, failed in held:
+            self.do(what, *arguments, failed=failed)
 
     def die(self) -> None:
         """SIGKILL: calls that it has not processed fail."""
@@ -274,7 +274,7 @@ class Network:
         sender: SimProcess,
         address: int,
         what: str,
-        *given: Any,
+        *arguments: Any,
         left_s: float | None = None,
         late_s: float = 0.0,
         failed: Failed = None,
@@ -292,7 +292,7 @@ class Network:
         else:
             arrives_s = max(arrives_s, sender.peer_links.get(address, 0.0) + _APART_S)
             sender.peer_links[address] = arrives_s
-        world.at(arrives_s, self._arrive, sender, address, left_s, what, given, failed)
+        world.at(arrives_s, self._arrive, sender, address, left_s, what, arguments, failed)
 
     def answer(
         self, sender: SimProcess, caller: SimProcess, hear: Callable[[Any], None], answer: Any
@@ -325,14 +325,14 @@ class Network:
         address: int,
         left_s: float,
         what: str,
-        given: tuple[Any, ...],
+        arguments: tuple[Any, ...],
         failed: Failed,
     ) -> None:
         if sender.loses_call(address, left_s, self._conditions.latency_s):
             return
         receiver = self.there.get(address)
         if receiver is not None:
-            receiver.do(getattr(receiver, what), *given, failed=failed)
+            receiver.do(getattr(receiver, what), *arguments, failed=failed)
         elif failed is not None:
             failed()
 

@@ -180,8 +180,8 @@ class RedisBacking:
 def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
     new = iter([(key, value) for key, value in changes.items() if value is not None])
     gone = iter([key for key, value in changes.items() if value is None])
-    while some := dict(islice(new, _AT_ONCE)):
-        pipe.hset(values, mapping=some)
+    while part := dict(islice(new, _AT_ONCE)):
+        pipe.hset(values, mapping=part)
     while names := list(islice(gone, _AT_ONCE)):
         pipe.hdel(values, *names)
 

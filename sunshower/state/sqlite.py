@@ -250,10 +250,10 @@ class SqliteBacking:
         texts: dict[str, str] = {}
         with errors(self._file):
             for start in range(0, len(keys), _AT_ONCE):
-                some = keys[start : start + _AT_ONCE]
-                marks = ",".join("?" * len(some))
+                part = keys[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(part))
                 sql = f"{self._select} WHERE key IN ({marks}) AND task = ?"
-                texts.update(self._db.execute(sql, (*some, self._home.task)))
+                texts.update(self._db.execute(sql, (*part, self._home.task)))
         return [texts.get(key) for key in keys]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
@@ -286,8 +286,8 @@ class SqliteBacking:
         several = insert + ",".join([f"(?, {task}, ?)"] * _ROWS_AT_ONCE)
         one_by_one = len(rows) - len(rows) % _ROWS_AT_ONCE
         for start in range(0, one_by_one, _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
-            self._db.execute(several, [*chain.from_iterable(some)])
+            part = rows[start : start + _ROWS_AT_ONCE]
+            self._db.execute(several, [*chain.from_iterable(part)])
         self._db.executemany(f"{insert}(?, {task}, ?)", rows[one_by_one:])
         self._db.executemany(
             f"DELETE FROM {self._table} WHERE key = ? AND task = {task}",  # noqa: S608

@@ -284,8 +284,8 @@ def _children(db: sqlite3.Connection, path: str) -> list[tuple[int, str]]:
 
 def _look(db: sqlite3.Connection, path: str) -> object:
     """A value that changes when the node or the list of its children changes."""
-    own = db.execute("SELECT id, version FROM nodes WHERE path = ?", (path,)).fetchone()
-    return own, _children(db, path)
+    row = db.execute("SELECT id, version FROM nodes WHERE path = ?", (path,)).fetchone()
+    return row, _children(db, path)
 
 
 def _end(db: sqlite3.Connection, sessions: list[str]) -> None:

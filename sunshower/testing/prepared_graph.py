@@ -349,16 +349,16 @@ def _counted(
     if yields or is_generator(call):
 
         @wraps(call)
-        def yielding(*given: Any) -> Any:
-            yield from call(*given)
+        def yielding(*arguments: Any) -> Any:
+            yield from call(*arguments)
             points.count(component)
 
         return yielding
 
     @wraps(call)
-    def calling(*given: Any) -> Any:
-        result = call(*given)
-        points.count(component, len(given[0]) if whole else 1)
+    def calling(*arguments: Any) -> Any:
+        result = call(*arguments)
+        points.count(component, len(arguments[0]) if whole else 1)
         return result
 
     return calling

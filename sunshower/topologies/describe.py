@@ -149,8 +149,8 @@ def _tracking(config: Config) -> str:
 
 
 def _block(graph: Graph, component: Component, width: int, internals: bool) -> Iterator[str]:
-    own = component.message_timeout_s
-    timeout = "" if own is None else f", timeout: {own:g} s"
+    timeout_s = component.message_timeout_s
+    timeout = "" if timeout_s is None else f", timeout: {timeout_s:g} s"
     tick = "" if component.tick_s is None else f", a tick every {component.tick_s:g} s"
     says = f"{component.level.value}{timeout}{tick}"
     yield f"{component.id:{width}}  × {component.parallelism}  {says}"
@@ -279,11 +279,11 @@ def as_html(graph: Graph) -> str:
         for read in c.inputs
         if read.source in ids and not is_internal(read.stream)
     }
-    given = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
+    drawn = json.dumps({"nodes": nodes, "edges": [*edges.values()]}).replace("<", "\\u003c")
     text = escape(as_text(graph, internals=False))
     return (
         f"<div><pre>{text}</pre><script>((box, given) => {{\n{_drawing()}\n"
-        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {given});"
+        f"drawGraph(box, given);}})(document.currentScript?.parentElement, {drawn});"
         "</script></div>"
     )
 
@@ -295,11 +295,11 @@ def _drawing() -> str:
     exported = _EXPORT.search(library)
     assert exported is not None
     parts = (part.partition(" as ") for part in exported[1].split(","))
-    names = {public: own for own, _, public in parts}
+    names = {public: private for private, _, public in parts}
     dagre = (
         f"const [Graph, place] = (() => {{ {library[: exported.start()]} "
         f"return [{names['Graph']}, {names['layout']}]; }})();"
     )
-    own = [(_PAGE / name).read_text(encoding="utf-8") for name in ("layout.js", "notebook.js")]
-    plain = re.sub(r"^import .*$|^export ", "", "\n".join(own), flags=re.MULTILINE)
+    modules = [(_PAGE / name).read_text(encoding="utf-8") for name in ("layout.js", "notebook.js")]
+    plain = re.sub(r"^import .*$|^export ", "", "\n".join(modules), flags=re.MULTILINE)
     return f"{dagre}\n{plain}".replace("</script", "<\\/script")

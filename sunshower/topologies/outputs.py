@@ -68,10 +68,10 @@ def output_streams(
     Raises TopologyError if the default stream is not declared, RecordMismatch if annotation and
     declaration differ, DuplicateComponent for a stream id declared twice or reserved.
     """
-    own = getattr(code, "streams", None)
-    for given in (own, streams):
-        STREAMS.check(f"{where}: streams", given, TopologyError)
-    others = [*(own or {}).items(), *(streams or {}).items()]
+    of_code = getattr(code, "streams", None)
+    for stream_map in (of_code, streams):
+        STREAMS.check(f"{where}: streams", stream_map, TopologyError)
+    others = [*(of_code or {}).items(), *(streams or {}).items()]
     if signature.level is Level.BATCH and others:
         raise TopologyError(
             f"{where}: a batch bolt has its default stream alone; "
@@ -122,14 +122,14 @@ def _default_schema(emits: Any, declared: Declared | None, where: str) -> Schema
             )
         return None if emits is NoneType else _in_place(emits, where)
     schema = None if declared == () else _schema(declared, where)
-    said = "nothing" if schema is None else schema.name
+    declaration = "nothing" if schema is None else schema.name
     agree = (emits is Any or (schema is None) == (emits is NoneType)) and (
         schema is None or (fits(emits, schema) and not (is_plain and schema.type is not tuple))
     )
     if not agree:
         raise RecordMismatch(
             f"{where}: it is annotated to emit {name_of(emits)}, but declared to "
-            f"emit {said}; drop one, or make them agree"
+            f"emit {declaration}; drop one, or make them agree"
         )
     if schema is not None and is_plain:
         return replace(schema, classes=classes_in(emits, f"{where}: a record"))

@@ -85,8 +85,8 @@ def preview(stream: PreviewedStream, count: int, within_s: float, where: str) ->
     topology.bolt(id, shown, [source.global_()])
     graph = _without_traces(_without_sinks(topology.reduced_to(id, where), where), where)
     why = _Runners.until(graph, shown.is_full, within_s)
-    some = len(shown.records)
-    number = f"the first {count}" if shown.is_full() else f"{some} record{'s' * (some != 1)}"
+    size = len(shown.records)
+    number = f"the first {count}" if shown.is_full() else f"{size} record{'s' * (size != 1)}"
     return Sample(shown.records, source.schema, number if shown.is_full() else f"{number}, {why}")
 
 

@@ -216,8 +216,8 @@ class Requests(Spout[Any]):
             return text
 
     def _described(self, value: Any) -> str:
-        given = describe(value, 200)
-        return f"a request of {self.name!r} is {self.schema.name}, and this is {given}"
+        shown = describe(value, 200)
+        return f"a request of {self.name!r} is {self.schema.name}, and this is {shown}"
 
 
 def request_spout(
@@ -237,8 +237,8 @@ def request_spout(
             "of a request has its failure"
         )
     spout = Requests(id, streams[DEFAULT].schema, pending_max)
-    own = Component(id, Level.REQUESTS, spout, streams=streams, retry=retry)
-    return replace(own, message_timeout_s=message_timeout_s)
+    component = Component(id, Level.REQUESTS, spout, streams=streams, retry=retry)
+    return replace(component, message_timeout_s=message_timeout_s)
 
 
 def answer_bolt(requests: str) -> Component:

@@ -321,8 +321,8 @@ def _arguments(cls: Any, base: Any) -> tuple[Any, ...]:
     parents = cls.__dict__.get("__orig_bases__", cls.__bases__)
     parent = next(p for p in parents if issubclass(get_origin(p) or p, base))
     origin = get_origin(parent) or parent
-    given = dict(zip(getattr(origin, "__parameters__", ()), get_args(parent), strict=False))
-    return tuple(given.get(arg, arg) for arg in _arguments(origin, base))
+    of_parameter = dict(zip(getattr(origin, "__parameters__", ()), get_args(parent), strict=False))
+    return tuple(of_parameter.get(arg, arg) for arg in _arguments(origin, base))
 
 
 def _class_of(code: Any) -> type[Any]:

@@ -180,9 +180,11 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def _merged(self, streams: Sequence[Self]) -> Self:
         inputs = [stream.local_or_shuffle() for stream in streams]
-        most = max(self.topology.component(stream.component).parallelism for stream in streams)
+        parallelism = max(
+            self.topology.component(stream.component).parallelism for stream in streams
+        )
         id = self.topology.unused_id("merge")
-        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, parallelism))
 
     def _with(
         self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None

@@ -562,7 +562,7 @@ def _compiled(component: Component) -> Component:
     return replace(component, implementation=bolt, tick_s=bolt.tick_s)
 
 
-def _input_hint(given: object) -> str:
+def _input_hint(value: object) -> str:
     """Return what to give instead; an extension's stream has its own `input_hint`."""
     usual = "say how the stream is shared out, as in stream.shuffle()"
-    return str(getattr(given, "input_hint", usual))
+    return str(getattr(value, "input_hint", usual))

@@ -33,8 +33,8 @@ def test_errors_of_other_workers_arrive_although_one_is_dead(
 
     actors = [worker("not closed"), worker("dead"), worker("nor this")]
     monkeypatch.setattr(processes, "living_workers", lambda _: iter(actors))
-    found: list[Any] = processes.close_workers("words-1")
-    assert found == ["not closed", "nor this"]
+    errors: list[Any] = processes.close_workers("words-1")
+    assert errors == ["not closed", "nor this"]
 
 
 @pytest.mark.long

@@ -51,9 +51,9 @@ def test_folder_that_can_be_written_is_not_reported(
     recorder = flight_recorder.make("run-1", plan(), 0, 1)
     assert recorder.unwritable is None
     recorder.begin(1, NO_IDS, 5.0)
-    found = flight_recorder.find("run-1", 0)
-    assert found is not None
-    assert found.task == 1
+    recorded = flight_recorder.find("run-1", 0)
+    assert recorded is not None
+    assert recorded.task == 1
     worker = Worker(plan(), 0, 1, seeded(1), ManualClock(), recorder=recorder)
     assert worker.stats().crash_reports is None
 
@@ -106,8 +106,8 @@ def test_folder_is_closed_to_other_users_even_if_an_earlier_version_created_it(
     folder.parent.mkdir()
     folder.parent.chmod(0o755)
     flight_recorder.make("run-1", plan(), 0, 1)
-    made = (folder.parent, folder, folder / "worker-0")
-    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o600]
+    paths = (folder.parent, folder, folder / "worker-0")
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o700, 0o700, 0o600]
 
 
 def a_link(path: Path) -> None:
@@ -170,9 +170,9 @@ HEAD = range(8, layout._HEAD.size + 24)  # behind the mark
 
 
 def test_mutated_flight_recorders_are_read_or_refused_and_name_only_what_the_plan_has() -> None:
-    dice, made = random.Random(5), plan()
+    dice, program_plan = random.Random(5), plan()
     for _ in range(800):
-        data = bytearray(layout.FlightRecorder.size_of(made, 0))
+        data = bytearray(layout.FlightRecorder.size_of(program_plan, 0))
         recorder = layout.FlightRecorder(data, 1)
         recorder.tables(0, 1, 64)
         recorder.drew(0, 5, 9)
@@ -180,9 +180,9 @@ def test_mutated_flight_recorders_are_read_or_refused_and_name_only_what_the_pla
         for _ in range(dice.randint(1, 4)):
             at = dice.choice([*HEAD, *range(layout._TABLES_AT, layout._TABLES_AT + 60)])
             data[at] = dice.randrange(256)
-        found = layout.read(bytes(data), 0)
-        if found is not None and found.fits(made) and found.task is not None:
-            assert found.failure(made).component
+        recorded = layout.read(bytes(data), 0)
+        if recorded is not None and recorded.fits(program_plan) and recorded.task is not None:
+            assert recorded.failure(program_plan).component
 
 
 @pytest.mark.parametrize(

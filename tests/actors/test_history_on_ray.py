@@ -93,16 +93,16 @@ def test_a_sample_has_whole_trees_and_all_entries_without_edges(
         entries = run.history()
     roots = {root for root, _ in rows(entries, What.EMITTED)}
     assert len(roots) == TOTAL == len(wrote(entries))
-    kept = {root for root in roots if slots_of(np.uint64(root)) % 8 == 0}
-    assert {root for root, _ in rows(entries, What.SENT)} == kept
-    assert check_no_ack_came_too_soon(entries, sample=8) == len(kept)
+    sampled = {root for root in roots if slots_of(np.uint64(root)) % 8 == 0}
+    assert {root for root, _ in rows(entries, What.SENT)} == sampled
+    assert check_no_ack_came_too_soon(entries, sample=8) == len(sampled)
 
 
 @pytest.mark.long
 def test_history_continues_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    made = topology(tmp_path, Held(TOTAL, gate))
-    with submitted(ray_cluster, made, layout=Layout.PACK, sample=1) as run:
+    program = topology(tmp_path, Held(TOTAL, gate))
+    with submitted(ray_cluster, program, layout=Layout.PACK, sample=1) as run:
         until_acked(run, 1)
         run.rebalance(workers=3)
         gate.touch()

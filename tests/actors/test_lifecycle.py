@@ -229,10 +229,10 @@ def test_name_of_a_topology_that_exists_cannot_be_submitted_again(ray_cluster: R
         assert run.wait(150)
         with pytest.raises(ClusterError, match="sunshower kill tally"):
             ray_cluster.submit(tally(Counter(5)).graph())
-        found = ray_cluster.find("tally")
-        assert found.overview().snapshot.state == State.FINISHED
+        by_name = ray_cluster.find("tally")
+        assert by_name.overview().snapshot.state == State.FINISHED
         with pytest.raises(LifecycleError, match=r"is finished.*possible are: drain, kill"):
-            found.activate()
+            by_name.activate()
         with pytest.raises(ClusterError, match="there are: tally"):
             ray_cluster.find("other")
 

@@ -70,7 +70,7 @@ def test_a_line_of_a_sink_is_whole_wherever_ray_has_split_the_file(
         for part in (file[:split], file[split:]):
             if part:
                 output.take(message(as_ray_reads(part)))
-        lines = [line for _, _, found in passed for line in found]
+        lines = [line for _, _, lines_passed in passed for line in lines_passed]
         in_print = file.index(b"printed") < split < file.index(b"printed") + len(b"printed\n\n")
         assert lines == whole or in_print, (split, lines)
 
@@ -134,8 +134,8 @@ def test_only_sinks_get_delimiters() -> None:
     numbers.shuffle().bolt("function", show)
     components = with_delimited_lines(topology.graph()).components
     assert components["function"].implementation is show
-    for one in "instance", "class":
-        assert components[one].instance().delimited("1") == '\x02"1"\x03'
+    for component in "instance", "class":
+        assert components[component].instance().delimited("1") == '\x02"1"\x03'
     assert Stdout().delimited("1") == "1"
 
 

@@ -49,7 +49,7 @@ def test_requests_that_wait_while_four_calls_are_open_are_sent_in_one_call() -> 
         values, answers = worker.calls.get(timeout=60)
         for _, other in [*open_calls[1:], (values, answers)]:
             other.put(True)
-        replies = [one.result(60) for one in asked]
+        replies = [future.result(60) for future in asked]
     assert sorted(value for numbers, _ in open_calls for value in numbers) == [0, 1, 2, 3]
     assert sorted(values) == [*range(4, 40)]
     assert [reply.rows for reply in replies if isinstance(reply, Reply)] == [[n] for n in range(40)]
@@ -61,11 +61,11 @@ def test_the_error_of_a_call_is_that_of_each_of_its_requests(error: Exception) -
     calls = RequestCalls(worker)
     with ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(calls.ask, request(number)) for number in range(10)]
-        while sum(one.done() for one in asked) < 10:
+        while sum(future.done() for future in asked) < 10:
             worker.calls.get(timeout=60)[1].put(error)
-            while worker.calls.empty() and not all(one.done() for one in asked):
+            while worker.calls.empty() and not all(future.done() for future in asked):
                 pass
-    assert {type(one.exception()) for one in asked} == {type(error)}
+    assert {type(future.exception()) for future in asked} == {type(error)}
 
 
 def test_a_request_that_waits_for_calls_of_others_ends_at_its_timeout_and_is_not_sent() -> None:
@@ -78,7 +78,7 @@ def test_a_request_that_waits_for_calls_of_others_ends_at_its_timeout_and_is_not
             calls.ask(request(9, left_s=0.01))
         for answers in open_calls:
             answers.put(True)
-        assert [one.result(60) for one in asked]
+        assert [future.result(60) for future in asked]
         last = pool.submit(calls.ask, request(5))
         values, answers = worker.calls.get(timeout=60)
         answers.put(True)
@@ -100,7 +100,7 @@ def test_the_caller_that_waits_longest_makes_the_next_call() -> None:
         assert values == [5, 4, 6]
         for other in [*open_calls[1:], answers]:
             other.put(True)
-        assert len([one.result(60) for one in asked]) == 7
+        assert len([future.result(60) for future in asked]) == 7
 
 
 @pytest.mark.parametrize("own_s", [0.2, 8.0])
@@ -130,7 +130,7 @@ class Answering(WorkerActor):
         self.asked.put(fact)
 
 
-def said(answer: Any) -> list[Any]:
+def read_replies(answer: Any) -> list[Any]:
     """What a client reads."""
     return list(pickle.loads(pickle.dumps(answer)))
 
@@ -144,14 +144,18 @@ def test_a_call_returns_once_all_of_its_requests_have_ended() -> None:
         worker.reply("1", RequestProgress.RUNS, 60.0)
         worker.reply("2", Reply(["second"]), 60.0)
         worker.reply("1", Reply(["first"]), 60.0)
-        assert said(call.result(60)) == [Reply(["early"]), Reply(["first"]), Reply(["second"])]
-    assert said(worker.ask("asks", [request(1)], 0.001)) == [RequestProgress.ABSENT]
+        assert read_replies(call.result(60)) == [
+            Reply(["early"]),
+            Reply(["first"]),
+            Reply(["second"]),
+        ]
+    assert read_replies(worker.ask("asks", [request(1)], 0.001)) == [RequestProgress.ABSENT]
 
 
 def test_a_call_returns_in_time_with_how_far_its_requests_are() -> None:
     worker = Answering()
     worker.reply("1", RequestProgress.RUNS, 60.0)
-    assert said(worker.ask("asks", [request(0), request(1)], 0.001)) == [
+    assert read_replies(worker.ask("asks", [request(0), request(1)], 0.001)) == [
         RequestProgress.ABSENT,
         RequestProgress.RUNS,
     ]

@@ -64,8 +64,8 @@ def test_starting_worker_and_emitting_spout_wait_for_the_store(
         snapshot = run.snapshot()
         assert snapshot.component("numbers").acked == TOTAL
         assert snapshot.restarts == 0
-        (found,) = run.results("keep")
+        (lines,) = run.results("keep")
         for name in ("_internal_kv_get", "_internal_kv_put"):
-            assert found.count(f"{name} /reservation/") == TIMES
+            assert lines.count(f"{name} /reservation/") == TIMES
     finally:
         run.stop()

@@ -52,7 +52,7 @@ def client(name: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def kept() -> set[str]:
+def runs_left() -> set[str]:
     """The runs of `NAME` of which anything is in Ray's store, or has a name."""
     keys = internal_kv._internal_kv_list(NAME, namespace=NAMESPACE)
     actors = ray.util.list_named_actors(all_namespaces=True)
@@ -68,20 +68,20 @@ def claims() -> int:
 def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: RayCluster) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(client(NAME)) for _ in range(2)]
-        for one in clients:  # both are connected: from here on they run at the same time
-            assert one.stdin is not None
-            one.stdin.write("\n")
-            one.stdin.flush()
+        for process in clients:  # both are connected: from here on they run at the same time
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
         (refused,), (entered,) = (
             [line for line in output if line.startswith(word)]
-            for output in [[one.stdout.read().strip() for one in clients if one.stdout]]
+            for output in [[process.stdout.read().strip() for process in clients if process.stdout]]
             for word in ("refused: ", "in: ")
         )
     run = entered.removeprefix("in: ")
     assert "another client is submitting" in refused or "is there already" in refused
-    assert kept() == {run}
+    assert runs_left() == {run}
     ray_cluster.find(NAME).stop()
-    assert kept() == set()
+    assert runs_left() == set()
 
 
 def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
@@ -90,7 +90,7 @@ def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
     with claimed(NAME), client(NAME) as other:
         output, _ = other.communicate("\n")
     assert f"refused: another client is submitting a topology '{NAME}'" in output
-    assert kept() == set()
+    assert runs_left() == set()
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
     with claimed(NAME):  # the lock is free at once
@@ -180,15 +180,15 @@ def restarts(run: str) -> int:
     from ray._private import state
 
     actors = state.actors().values()
-    return next(int(one["NumRestarts"]) for one in actors if one["Name"] == master_name(run))
+    return next(int(actor["NumRestarts"]) for actor in actors if actor["Name"] == master_name(run))
 
 
 class SlowMaster(MasterActor):
     """Needs longer to start than a call may take, as on a busy machine."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         threading.Event().wait(CALL_S + 3.0)
-        super().__init__(*given)
+        super().__init__(*arguments)
 
 
 @pytest.mark.long
@@ -218,7 +218,7 @@ def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayC
             ray_cluster.find(NAME)
     finally:
         run.stop()
-    assert kept() == set()
+    assert runs_left() == set()
 
 
 def test_master_that_restarts_with_another_release_is_started_again(

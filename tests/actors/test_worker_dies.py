@@ -42,9 +42,9 @@ def slow(number: Number) -> None:
 
 
 def topology(bolt: Callable[[Number], None], numbers: Counter | None = None) -> Topology:
-    made = Topology("t", attempts_max=2, block_max_s=1.0)
-    made.spout("numbers", numbers or Counter(1000)).shuffle().bolt("keep", bolt)
-    return made
+    program = Topology("t", attempts_max=2, block_max_s=1.0)
+    program.spout("numbers", numbers or Counter(1000)).shuffle().bolt("keep", bolt)
+    return program
 
 
 def outcome(run: RayRun) -> str:

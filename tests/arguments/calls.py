@@ -159,8 +159,8 @@ TOPOLOGIES: Calls = {
         {"field": "word", "more": "word", "name": "n"},
     ),
     **{
-        kind.__name__: valid(used(kind, _aggregated), **given)
-        for kind, given in (
+        kind.__name__: valid(used(kind, _aggregated), **settings)
+        for kind, settings in (
             (count, {}),
             (sum_, {}),
             (min_, {}),

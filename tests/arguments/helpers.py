@@ -117,8 +117,8 @@ def keyed() -> Any:
 def on(make: Callable[[], Any], word: str) -> Call:
     """The method `word` of the object that `make` returns."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        return getattr(make(), word)(*given, **named)
+    def call(*positional: Any, **named: Any) -> Any:
+        return getattr(make(), word)(*positional, **named)
 
     return like(getattr(make(), word), call)
 
@@ -136,7 +136,7 @@ def first(function: Call, name: str) -> Call:
 
     like(function, call)
     others = _arguments(call)
-    if name not in {one.name for one in others}:
+    if name not in {parameter.name for parameter in others}:
         others.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
     call.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
     return call
@@ -162,7 +162,11 @@ def valid(function: Call, /, **given: Any) -> tuple[Call, dict[str, Any]]:
 def _arguments(function: Call) -> list[inspect.Parameter]:
     variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
     parameters = inspect.signature(function).parameters.values()
-    return [one for one in parameters if one.kind not in variable and one.name not in INTERNAL]
+    return [
+        parameter
+        for parameter in parameters
+        if parameter.kind not in variable and parameter.name not in INTERNAL
+    ]
 
 
 def functions(*listed: Call, **given: Any) -> Calls:
@@ -178,9 +182,9 @@ def methods(kind: str, make: Callable[[], Any], /, **given: dict[str, Any]) -> C
 def simulated(make: Callable[[], Any], word: str, *, of_run: bool = False) -> Call:
     """A method of a simulated run, or of its `run`."""
 
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*positional: Any, **named: Any) -> Any:
         with simulate(make()) as started:
-            return getattr(started.run if of_run else started, word)(*given, **named)
+            return getattr(started.run if of_run else started, word)(*positional, **named)
 
     return call
 

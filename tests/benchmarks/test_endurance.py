@@ -48,8 +48,8 @@ def a_plan(folder: Path, layout: Layout) -> Plan:
 
 def test_a_tuple_that_was_not_acked_or_not_written_by_a_sink_is_lost() -> None:
     emitted = rows((0, 0), (1, 0), (2, 0))
-    found = deliveries(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
-    assert found.lost == 2
+    result = deliveries(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
+    assert result.lost == 2
 
 
 def test_a_tuple_that_was_not_emitted_is_lost() -> None:
@@ -58,29 +58,29 @@ def test_a_tuple_that_was_not_emitted_is_lost() -> None:
 
 def test_an_ack_before_a_sink_has_written_the_tuple_is_counted() -> None:
     emitted = rows((0, 0), (1, 0))
-    found = deliveries(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
-    assert (found.lost, found.acked_early) == (0, 1)
+    result = deliveries(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
+    assert (result.lost, result.acked_early) == (0, 1)
 
 
 def test_the_first_time_of_a_tuple_counts_and_further_rows_of_the_sink_are_duplicates() -> None:
     emitted, twice = rows((0, 0), (0, 5)), rows((0, 9), (0, 1), (0, 3))
-    found = deliveries(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
-    assert found.duplicates == 2
-    assert found.sunk.tolist() == [1 * S]
-    assert found.rate == 1 / 2
+    result = deliveries(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
+    assert result.duplicates == 2
+    assert result.sunk.tolist() == [1 * S]
+    assert result.rate == 1 / 2
 
 
 def test_the_effect_of_a_kill_lasts_until_the_last_tuple_that_was_open_is_acked() -> None:
     emitted = rows((0, 0), (1, 1), (2, 1), (3, 9))
-    found = deliveries(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
-    effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S))
+    result = deliveries(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
+    effect = result.effect_of(Kill("bolt", "relay[0]", 2 * S))
     assert (effect.touched, effect.seconds) == (2, 4.5)
 
 
 def test_tuples_emitted_before_the_successor_has_registered_are_touched() -> None:
     emitted = rows((0, 2.5), (1, 3.5))
-    found = deliveries(2, emitted, acked=rows((0, 5), (1, 99)))
-    effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
+    result = deliveries(2, emitted, acked=rows((0, 5), (1, 99)))
+    effect = result.effect_of(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
     assert (effect.touched, effect.seconds) == (1, 3.0)
 
 
@@ -95,9 +95,9 @@ def test_the_effect_of_a_kill_whose_tuple_is_never_acked_is_infinite() -> None:
 
 
 def test_each_kind_of_victim_has_a_median_and_a_worst_effect() -> None:
-    found = deliveries(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
+    result = deliveries(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
     kills = [Kill("bolt", "x", at * S, back_s=1.0) for at in (1, 3, 5)]
-    (row,) = by_kind(map(found.effect_of, kills))
+    (row,) = by_kind(map(result.effect_of, kills))
     assert (row["victim"], row["kills"], row["back_s"]) == ("bolt", 3, 1.0)
     assert (row["median_s"], row["worst_s"]) == (6.0, 8.0)
 
@@ -137,14 +137,14 @@ def test_isolated_actors_have_kinds_of_components_and_packed_ones_are_workers(
 
 
 def test_the_same_seed_draws_the_same_victims_and_each_victim_is_drawn(tmp_path: Path) -> None:
-    found = victims(a_plan(tmp_path, Layout.ISOLATE), ["bolt", "spout", "acker"])
+    tasks = victims(a_plan(tmp_path, Layout.ISOLATE), ["bolt", "spout", "acker"])
 
     def first(seed: int, count: int) -> list[Any]:
-        return list(islice(draw_victims(found, np.random.default_rng(seed)), count))
+        return list(islice(draw_victims(tasks, np.random.default_rng(seed)), count))
 
     assert first(1, 30) == first(1, 30) != first(2, 30)
     assert {victim.kind for victim in first(3, 3)} == {"bolt", "spout", "acker"}
-    assert set(first(4, 100)) == set(found)
+    assert set(first(4, 100)) == set(tasks)
 
 
 def test_without_victims_none_is_drawn() -> None:
@@ -187,12 +187,12 @@ REPORT = {"chaos": {"pack": RUN}, "slow": SLOW, "poison": POISON}
 
 
 def test_targets_are_judged_by_the_worst_kind_and_missing_figures_have_no_verdict() -> None:
-    found = {target["figure"]: target["met"] for target in judge_all(REPORT)}
-    assert found["chaos/pack/lost"] is found["chaos/pack/median_s"] is False
-    assert found["chaos/pack/worst_s"] is found["slow/of_bound"] is True
-    assert found["poison/rate"] is False
-    assert found["chaos/isolate/lost"] is None
-    assert len(found) == len(TARGETS)
+    verdicts = {target["figure"]: target["met"] for target in judge_all(REPORT)}
+    assert verdicts["chaos/pack/lost"] is verdicts["chaos/pack/median_s"] is False
+    assert verdicts["chaos/pack/worst_s"] is verdicts["slow/of_bound"] is True
+    assert verdicts["poison/rate"] is False
+    assert verdicts["chaos/isolate/lost"] is None
+    assert len(verdicts) == len(TARGETS)
 
 
 def test_the_tables_show_every_part() -> None:
@@ -251,10 +251,10 @@ def test_each_session_has_two_events_unless_it_is_one_of_the_first() -> None:
 
 def test_the_end_of_a_run_of_sessions_is_compared_with_its_beginning() -> None:
     samples = [{"batches": 100 * at, "batch_s": 0.1 * at, "mib": 500 + at} for at in range(1, 9)]
-    found = groups.figures(samples, before=400)
-    assert (found["batch_s"], found["slower"]) == pytest.approx((0.8, 1.6))
-    assert (found["mib"], found["larger"]) == (508, round(508 / 505, 3))
-    run = {"open": 1_000_000, "ended": 7, "lost": 0, **found}
+    growth = groups.figures(samples, before=400)
+    assert (growth["batch_s"], growth["slower"]) == pytest.approx((0.8, 1.6))
+    assert (growth["mib"], growth["larger"]) == (508, round(508 / 505, 3))
+    run = {"open": 1_000_000, "ended": 7, "lost": 0, **growth}
     targets = {target["figure"]: target["met"] for target in judge_all({"groups": run})}
     assert targets["groups/slower"] is False
     assert targets["groups/larger"] is targets["groups/lost"] is True
@@ -277,17 +277,17 @@ def log_of(folder: Path, processed: str) -> Source:
 
 
 def test_lost_records_and_those_processed_twice_are_counted(tmp_path: Path) -> None:
-    found = figures(STEPS, [log_of(tmp_path, "0\n3\n1\n3\n")])
-    assert (found["records"], found["lost"], found["twice"]) == (4, 1, 1)
+    result = figures(STEPS, [log_of(tmp_path, "0\n3\n1\n3\n")])
+    assert (result["records"], result["lost"], result["twice"]) == (4, 1, 1)
 
 
 def test_only_steps_that_need_other_tasks_have_to_decide(tmp_path: Path) -> None:
     source = log_of(tmp_path, "0\n1\n2\n3\n")
-    found = figures(STEPS, [source])
-    assert (found["decided_s"], found["lag_s"], found["changes"]) == (59.0, 11.0, 1)
+    result = figures(STEPS, [source])
+    assert (result["decided_s"], result["lag_s"], result["changes"]) == (59.0, 11.0, 1)
     late = figures([STEPS[0], STEPS[1] | {"changes": []}], [source])
     assert late["decided_s"] == STEP_S, "it has not decided"
-    targets = {target["figure"]: target["met"] for target in judge_all({"load": found})}
+    targets = {target["figure"]: target["met"] for target in judge_all({"load": result})}
     assert targets["load/decided_s"] is True
     assert targets["load/lag_s"] is False
 

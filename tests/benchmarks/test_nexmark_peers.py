@@ -49,10 +49,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected(query: str) -> tuple[int, int]:
     """The answers of the loop over events in memory, with windows of event time."""
-    made = events(EVENTS, 1, RATE)
+    all_events = events(EVENTS, 1, RATE)
     if query == "q12":
-        return (sum(1 for _ in bids_of(made)),) * 2
-    return answers(query, LOOPS[query](made if query in JOINS else [*bids_of(made)]))
+        return (sum(1 for _ in bids_of(all_events)),) * 2
+    return answers(query, LOOPS[query](all_events if query in JOINS else [*bids_of(all_events)]))
 
 
 def test_events_come_in_the_order_of_their_delayed_times() -> None:
@@ -65,9 +65,9 @@ def test_events_come_in_the_order_of_their_delayed_times() -> None:
 
 
 def test_the_files_have_all_bids_and_auctions(folder: Path) -> None:
-    made = events(EVENTS, 1, RATE)
-    assert [*all_of(folder, BIDS)] == [*bids_of(made)]
-    assert [*all_of(folder, AUCTIONS)] == [event.auction for event in made if event.auction]
+    all_events = events(EVENTS, 1, RATE)
+    assert [*all_of(folder, BIDS)] == [*bids_of(all_events)]
+    assert [*all_of(folder, AUCTIONS)] == [event.auction for event in all_events if event.auction]
 
 
 @pytest.mark.parametrize("query", LOOPS)

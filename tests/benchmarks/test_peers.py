@@ -45,8 +45,8 @@ def test_a_peer_without_maven_or_java_is_skipped_and_the_others_run(
         jvm.storm(logged.append)
         return an_entry("storm")
 
-    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, logged.append)
-    assert list(found) == ["flink"]
+    entries = available({"storm": storm, "flink": lambda: an_entry("flink")}, logged.append)
+    assert list(entries) == ["flink"]
     assert logged == [
         "storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"
     ]

@@ -48,12 +48,12 @@ def results() -> dict[str, Any]:
 
 
 def test_the_page_and_its_plots_are_generated_from_the_results() -> None:
-    made = files(read(), read_frames(), profiling.read())
+    contents = files(read(), read_frames(), profiling.read())
     written = {str(path.relative_to(DOCS)) for path in (DOCS / FOLDER).iterdir()}
-    assert written == {path for path in made if path.startswith(FOLDER)}, (
+    assert written == {path for path in contents if path.startswith(FOLDER)}, (
         "make bench writes the plots"
     )
-    for path, text in made.items():
+    for path, text in contents.items():
         shown, numbers = without_numbers((DOCS / path).read_text(encoding="utf-8"))
         same, expected = without_numbers(text)
         assert shown == same and numbers == pytest.approx(expected, abs=1e-4), (  # noqa: PT018
@@ -73,23 +73,23 @@ def test_each_missed_target_has_a_reason() -> None:
 
 
 def test_a_missed_target_without_a_reason_is_found() -> None:
-    found = {**results(), "ratios": {"const_id_null/pack-rows/storm": 0.5}}
-    assert missed_without_reason(found) == ["const_id_null/pack-rows/storm"]
+    measured = {**results(), "ratios": {"const_id_null/pack-rows/storm": 0.5}}
+    assert missed_without_reason(measured) == ["const_id_null/pack-rows/storm"]
 
 
 def test_the_page_shows_rows_ratios_targets_and_plots() -> None:
-    made = files(results())
-    assert set(made) == {
+    contents = files(results())
+    assert set(contents) == {
         "PERFORMANCE.md",
         *(f"performance/{name}.svg" for name in ("systems", "words", "loop", "load", "keys")),
         *(f"performance/latency-{percent}.svg" for percent in ("p50", "p99")),
     }
-    page = made["PERFORMANCE.md"]
+    page = contents["PERFORMANCE.md"]
     assert "| 1 (0.5 to 1.5) | met | `word_count/operators-rows/loop` |" in page
     assert "| word_count | sunshower | operators-rows | 2 (1 to 3) | M words/s |" in page
     assert "| `word_count/operators-rows/loop` | 1 (0.5 to 1.5) | 2 | 2026-11-24 | abc |" in page
     assert "## Others" in page
-    assert all(f"]({path})" in page for path in made if path.endswith(".svg"))
+    assert all(f"]({path})" in page for path in contents if path.endswith(".svg"))
 
 
 def test_queries_from_files_have_a_table_with_a_column_for_each_system() -> None:
@@ -135,8 +135,8 @@ def test_a_profile_has_the_shares_of_the_loop_and_the_functions_with_most_sample
 
 
 def test_each_profile_of_missed_targets_is_printed_once() -> None:
-    found = {"date": "2026-11-24", "commit": "abc", **profiling.shares(STACKS)}
-    profiles = {"word_count/operators-rows": found, "word_count/pack-rows": found}
+    profile = {"date": "2026-11-24", "commit": "abc", **profiling.shares(STACKS)}
+    profiles = {"word_count/operators-rows": profile, "word_count/pack-rows": profile}
     peers = ("loop", "bytewax", "storm")
     targets = [Target(f"word_count/operators-rows/{peer}", 1) for peer in peers]
     (sentence,) = profiling.sentences(profiles, [*targets, Target("idle/sunshower/six", 1)])
@@ -145,7 +145,7 @@ def test_each_profile_of_missed_targets_is_printed_once() -> None:
         "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` "
         "75%, `Router.send` 25%."
     )
-    longer = {"kafka/pack-null-at-least-once": found}
+    longer = {"kafka/pack-null-at-least-once": profile}
     (sentence,) = profiling.sentences(longer, [Target("kafka/at-least-once/loop", 1)])
     assert "`kafka/pack-null-at-least-once`" in sentence
     heading = "Profiles of these runs"

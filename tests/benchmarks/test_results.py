@@ -162,7 +162,7 @@ def test_every_target_is_a_bound_on_one_figure() -> None:
     names = [target.figure for target in TARGETS]
     assert len(set(names)) == len(names)
     assert all(name.count("/") == 2 for name in names)
-    assert all((one.at_least is None) != (one.at_most is None) for one in TARGETS)
+    assert all((target.at_least is None) != (target.at_most is None) for target in TARGETS)
 
 
 # ---- the rounds ---------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_the_entries_of_a_comparison_run_in_turn() -> None:
     series = results.series
     assert not results.failures
     assert order == ["ours", "peer"] * 3
-    assert [list(one.samples) for one in series] == [[4] * 3, [2] * 3]
+    assert [list(entry.samples) for entry in series] == [[4] * 3, [2] * 3]
     assert series[0].more["p50_s"] == 4
     assert logged[-1].startswith("pair 6/6, round 3/3: word_count/bytewax/count_final")
 
@@ -194,7 +194,7 @@ def test_an_entry_that_fails_is_omitted_and_the_others_are_measured() -> None:
     entries = [Entry(PEER, fail), Entry(OURS, lambda: Sample(4.0))]
     results = run_comparison(Comparison("pair", entries, [RATIO]), 2, 0.0, logged.append)
     assert results.failures == {PEER.name: "BenchmarkError: 99 were done, not 100"}
-    assert [(one.key, list(one.samples)) for one in results.series] == [(OURS, [4.0, 4.0])]
+    assert [(entry.key, list(entry.samples)) for entry in results.series] == [(OURS, [4.0, 4.0])]
     assert not rows_and_ratios(results.series, [RATIO], TODAY)["ratios"]
     assert sum("omitted" in line for line in logged) == 1
 
@@ -287,8 +287,8 @@ def ratios_of(value: float, better: str = "more") -> dict[str, Any]:
 def test_a_ratio_is_a_regression_if_it_is_worse_by_more_than_a_fifth(
     before: float, after: float, better: str, is_worse: bool
 ) -> None:
-    found = find_regressions(ratios_of(before, better), ratios_of(after, better))
-    assert [one.name for one in found] == ([RATIO.name] if is_worse else [])
+    regressions = find_regressions(ratios_of(before, better), ratios_of(after, better))
+    assert [regression.name for regression in regressions] == ([RATIO.name] if is_worse else [])
 
 
 def test_ratios_that_only_one_file_has_are_not_compared() -> None:

@@ -42,7 +42,7 @@ def samples(
     return [
         {
             "it": ResourceUse(
-                *(one + step * (two - one) for one, two in zip(first, last, strict=True))
+                *(begin + step * (end - begin) for begin, end in zip(first, last, strict=True))
             )
         }
         for step in steps
@@ -144,10 +144,10 @@ def report(hours: float, **figures: Any) -> dict[str, Any]:
     faults = {"faults": {"worker killed": 17}, "recovery_s": {"worker killed": 4.2}}
     counts = dict.fromkeys((key for _, key in page.COUNTS), 0)
     others = dict.fromkeys(("failed", "dead_letters", "quarantined", "restarts", "replayed"), 0)
-    some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
-    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
-    found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, "samples": SAMPLES, **figures}}
-    return {**found, "targets": judge_all(found)}
+    of_spark = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
+    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **of_spark}
+    results = {"busy_cores": 0.1, "soak": {**run, "growth": rows, "samples": SAMPLES, **figures}}
+    return {**results, "targets": judge_all(results)}
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> No
     for _ in range(2):
         assert page.write_figures(report(1), copy)
         text = copy.read_text()
-        found = text.partition(page.BEGIN)[2].partition(page.END)[0]
-        assert "| numbers emitted | 2,163,462 |" in found
-        assert "| worker killed | 17 | 4.2 |" in found
-        assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in found
-        assert max(map(len, found.splitlines())) <= 100
+        figures = text.partition(page.BEGIN)[2].partition(page.END)[0]
+        assert "| numbers emitted | 2,163,462 |" in figures
+        assert "| worker killed | 17 | 4.2 |" in figures
+        assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in figures
+        assert max(map(len, figures.splitlines())) <= 100
     before, after = (file.read_text(encoding="utf-8") for file in (page.PAGE, copy))
     assert after.partition(page.BEGIN)[0] == before.partition(page.BEGIN)[0]
     assert after.partition(page.END)[2] == before.partition(page.END)[2]

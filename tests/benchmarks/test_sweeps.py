@@ -80,8 +80,8 @@ def test_the_figures_of_a_round_come_from_one_run() -> None:
         return {"p50": Sample(value), "p99": Sample(10 * value)}
 
     runs = SharedRun(measure)
-    found = [runs.take(figure).value for figure in ("p50", "p99", "p50", "p99")]
-    assert found == [1.0, 10.0, 2.0, 20.0]
+    taken = [runs.take(figure).value for figure in ("p50", "p99", "p50", "p99")]
+    assert taken == [1.0, 10.0, 2.0, 20.0]
 
 
 # ---- recovery -----------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ SMALL = Load(nodes=2, cores=4, tuples_s=1e6, hops=2, record_bytes=100)
 
 
 def named(load: Load, costs: Costs, name: str) -> model.Part:
-    (found,) = (part for part in model.parts(load, costs) if part.name == name)
-    return found
+    (match,) = (part for part in model.parts(load, costs) if part.name == name)
+    return match
 
 
 def test_processor_time_is_the_cost_of_each_part_times_how_often_it_happens() -> None:

@@ -51,22 +51,22 @@ class HttpServer:
         return [request.body for request in self.requests]
 
     def start(self) -> None:
-        kept = self
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def setup(self) -> None:
                 super().setup()
-                kept._connections.add(self.connection)
+                server._connections.add(self.connection)
 
             def do_POST(self) -> None:
                 data = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Request(self.path, headers, json.loads(data))
-                with kept._lock:
-                    kept.requests.append(request)
-                answer = kept.answer(request)
+                with server._lock:
+                    server.requests.append(request)
+                answer = server.answer(request)
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)

@@ -53,8 +53,8 @@ class S3Server:
         self._server.server_close()
 
     def close(self) -> None:
-        for one in self._client.list_objects_v2(Bucket=self.bucket).get("Contents", []):
-            self._client.delete_object(Bucket=self.bucket, Key=one["Key"])
+        for entry in self._client.list_objects_v2(Bucket=self.bucket).get("Contents", []):
+            self._client.delete_object(Bucket=self.bucket, Key=entry["Key"])
         self._client.delete_bucket(Bucket=self.bucket)
         self._client.close()
         self.kill()

@@ -40,12 +40,12 @@ def server() -> Iterator[HttpServer]:
 
 
 def topology(sink: HttpSink, records: list[Order], retry: Retry | None = None) -> Topology:
-    made = Topology("shop", workers=1)
-    source = made.spout("orders", Records(records, type=Order), retry=retry)
+    shop = Topology("shop", workers=1)
+    source = shop.spout("orders", Records(records, type=Order), retry=retry)
     source.shuffle().bolt("send", sink)
     if retry is not None and retry.dead_letters is True:
         source.stream("dead_letters").shuffle().bolt("letters", Seen())
-    return made
+    return shop
 
 
 def test_each_record_is_a_request_and_is_acked_after_its_answer(server: HttpServer) -> None:
@@ -70,8 +70,8 @@ def test_several_records_are_one_request(server: HttpServer) -> None:
 
 def refuse(*ids: int) -> Any:
     def answer(request: Request) -> Answer:
-        given = request.body if isinstance(request.body, list) else [request.body]
-        bad = any(item["id"] in ids for item in given)
+        items = request.body if isinstance(request.body, list) else [request.body]
+        bad = any(item["id"] in ids for item in items)
         return Answer(422, body=b"no such item") if bad else Answer(204)
 
     return answer
@@ -200,9 +200,9 @@ class _Claim(int):
     """A port that is released at the end."""
 
     def __new__(cls, ports: Ports) -> _Claim:
-        made = super().__new__(cls, ports.claim())
-        made.close = ports.release  # type: ignore[attr-defined]
-        return made
+        claim = super().__new__(cls, ports.claim())
+        claim.close = ports.release  # type: ignore[attr-defined]
+        return claim
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422, 451])
@@ -225,8 +225,8 @@ def test_a_refusal_of_every_record_creates_no_dead_letters(
     is_allowed = False
     server.answer = lambda _: Answer(200 if is_allowed else status)
     # One attempt: a single one that is charged would end the topology.
-    made = topology(HttpSink(server.url), orders(0, total), Retry(attempts=1))
-    with running(made) as run:
+    shop = topology(HttpSink(server.url), orders(0, total), Retry(attempts=1))
+    with running(shop) as run:
         run.until_waiting(WaitKind.UNAVAILABLE)
         is_allowed = True
         run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
@@ -279,9 +279,9 @@ def test_wrong_declarations_are_refused_and_secrets_are_not_shown() -> None:
         HttpSink("http://host/", id="id", records_max=2)
     with pytest.raises(ConfigError, match="connections"):
         HttpSink("http://host/", connections=0)
-    made = Topology("t").spout("orders", Records(orders(0, 1), type=Order))
+    stream = Topology("t").spout("orders", Records(orders(0, 1), type=Order))
     with pytest.raises(UnknownField, match="weight"):
-        made.shuffle().bolt("send", HttpSink("http://host/", value="weight"))
+        stream.shuffle().bolt("send", HttpSink("http://host/", value="weight"))
     sink = HttpSink("http://me:hush-hush@host/", headers={"Authorization": "Bearer hush-hush"})
     assert "hush" not in f"{sink.url}{sink.headers}"
     assert sink.headers["authorization"] == Secret("Bearer hush-hush")
@@ -314,11 +314,11 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
 
     with claimed_port() as port, http_server(port) as server:
         sink = HttpSink(server.url, records_max=records_max)
-        made = Topology("shop", workers=1, message_timeout_s=300)
+        shop = Topology("shop", workers=1, message_timeout_s=300)
         # One attempt: a single one that is charged would end the topology.
-        source = made.spout("orders", Records(read, type=Order), retry=Retry(attempts=1))
+        source = shop.spout("orders", Records(read, type=Order), retry=Retry(attempts=1))
         source.shuffle().bolt("send", sink)
-        with running(made) as run:
+        with running(shop) as run:
             run.until(lambda: len(server.requests) * records_max > 100)
             server.kill()
             is_ready = True

@@ -126,9 +126,9 @@ def client(request: pytest.FixtureRequest, port: int) -> Iterator[Client]:
     Held.error = None
     with running(topology) as run:
         run.until(lambda: answers(port))
-        found = Client(port, run)
-        yield found
-    found.close()
+        new_client = Client(port, run)
+        yield new_client
+    new_client.close()
 
 
 def test_a_request_is_answered_when_its_tree_is_complete(client: Client) -> None:
@@ -368,7 +368,7 @@ def test_a_host_of_another_machine_is_an_error_and_no_outage(port: int) -> None:
 
 
 def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(port: int) -> None:
-    endpoint = HttpEndpoint(lambda one: one, "/", None, EndpointLimits(10, 1_000, body_s=0.05))
+    endpoint = HttpEndpoint(lambda body: body, "/", None, EndpointLimits(10, 1_000, body_s=0.05))
     endpoint.start("127.0.0.1", port)
     try:
         endpoint.accept(is_open=True)
@@ -460,7 +460,7 @@ def test_no_answered_record_is_lost_when_the_process_is_killed(port: int, tmp_pa
             process.kill()
             process.wait()
             process = subprocess.Popen(command, cwd=ROOT)
-            attempts = [one.result(WITHIN_S) for one in pending]
+            attempts = [future.result(WITHIN_S) for future in pending]
         finally:
             process.kill()
             process.wait()

@@ -44,10 +44,10 @@ def written(folder: Path, column: Any, name: str = "1.parquet", **options: Any) 
 def read(folder: Path, kind: Any, **options: Any) -> list[Any]:
     """The first batch of the objects in a folder; read twice, as in a replay."""
     drive = Drive(ObjectBatches(folder, type=kind, shares=1, ends=True, **options))
-    found = drive.emit(1)
+    rows = drive.emit(1)
     drive.restart()
-    assert repr(drive.emit(1, 1)) == repr(found)
-    return found
+    assert repr(drive.emit(1, 1)) == repr(rows)
+    return rows
 
 
 def typed(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -110,9 +110,9 @@ def test_a_record_that_would_lose_nanoseconds_is_refused_alone(tmp_path: Path, c
         seen.append((stored, reason))
         return ("set aside",)
 
-    found = read(tmp_path, record(Any), unreadable=unreadable)
-    assert len(found) == 2
-    assert found[1] == ("set aside",)
+    rows = read(tmp_path, record(Any), unreadable=unreadable)
+    assert len(rows) == 2
+    assert rows[1] == ("set aside",)
     (stored, reason), _ = seen
     assert stored[:2] == ("1.parquet", 2)
     assert stored.value.num_rows == 1
@@ -137,8 +137,8 @@ def test_int96_is_exact_in_all_years_and_of_spark_a_moment(tmp_path: Path, by_sp
         if by_spark:
             file.add_key_value_metadata({"org.apache.spark.version": "3.5.7"})
     zone = UTC if by_spark else None
-    found = [row.v for row in read(tmp_path, record(datetime | None))]
-    assert found == [moment and moment.replace(tzinfo=zone) for moment in moments]
+    values = [row.v for row in read(tmp_path, record(datetime | None))]
+    assert values == [moment and moment.replace(tzinfo=zone) for moment in moments]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_map_is_a_dictionary_whatever_its_keys(
     stored = key.value if isinstance(key, Enum) else key
     column = pa.array([[(stored, 1)], [], None], pa.map_(kind, pa.int64()))
     written(tmp_path, column)
-    found = read(tmp_path, record(dict[annotation, int] | None))
-    assert found == [({key: 1},), ({},), (None,)]
+    rows = read(tmp_path, record(dict[annotation, int] | None))
+    assert rows == [({key: 1},), ({},), (None,)]
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_files_of_several_schemas_are_read_by_the_annotations(tmp_path: Path) ->
     moment = AT.replace(tzinfo=UTC)
     line = json.dumps({"v": moment.isoformat()})
     (tmp_path / "4.jsonl").write_text(line, encoding="utf-8-sig")
-    found = [row.v for row in read(tmp_path, record(datetime | None))]
-    assert found == [moment, moment, None, moment]
+    values = [row.v for row in read(tmp_path, record(datetime | None))]
+    assert values == [moment, moment, None, moment]
 
 
 def test_an_object_that_is_no_parquet_or_has_a_column_twice_is_refused(tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ def test_each_record_is_in_one_batch_whatever_its_bounds(
     folder.write("2026/04.ndjson", lines(orders(15, 16)))
     folder.write("2026/05.csv", b"id,day")
     spout = ObjectBatches(place, type=Order, bounds=Bounds(records=records), shares=3, ends=True)
-    found = Drive(spout, tasks).run(100)
-    assert sorted(chain(*found)) == orders(0, 16)
+    order_batches = Drive(spout, tasks).run(100)
+    assert sorted(chain(*order_batches)) == orders(0, 16)
 
 
 def test_all_shares_are_read_in_turn(folder: ObjectFolder, place: str) -> None:
@@ -142,7 +142,9 @@ def test_all_shares_are_read_in_turn(folder: ObjectFolder, place: str) -> None:
         folder.write(f"{number:02}.jsonl", lines(orders(100 * number, 100 * number + 50)))
     spout = ObjectBatches(place, type=Order, bounds=Bounds(records=10), shares=3)
     drive = Drive(spout)
-    shares = [{_share(f"{one.id // 100:02}.jsonl", 3) for one in drive.batch(n)} for n in (1, 2, 3)]
+    shares = [
+        {_share(f"{order.id // 100:02}.jsonl", 3) for order in drive.batch(n)} for n in (1, 2, 3)
+    ]
     assert set.union(*shares) == {0, 1, 2}
 
 
@@ -197,9 +199,9 @@ def test_a_batch_is_bounded_in_bytes(folder: ObjectFolder, place: str) -> None:
     folder.write("1.jsonl", lines(orders(0, 10)))
     bounds = Bounds(bytes=2 * len(lines(orders(0, 1))) + 1)
     drive = Drive(ObjectBatches(place, type=Order, shares=1, bounds=bounds))
-    found = [drive.batch(number) for number in range(1, 6)]
-    assert [*chain(*found)] == orders(0, 10)
-    assert max(map(len, found)) <= 3
+    order_batches = [drive.batch(number) for number in range(1, 6)]
+    assert [*chain(*order_batches)] == orders(0, 10)
+    assert max(map(len, order_batches)) <= 3
 
 
 def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
@@ -251,8 +253,8 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, expected
 def test_an_array_of_objects_in_a_line_is_several_records(tmp_path: Path) -> None:
     both = b'[{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "2026-01-02"}]'
     (tmp_path / "1.jsonl").write_bytes(both + b"\r\n[]\n" + both)
-    found = Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
-    assert [order.id for order in found] == [1, 2, 1, 2]
+    records = Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
+    assert [order.id for order in records] == [1, 2, 1, 2]
 
 
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:
@@ -335,7 +337,7 @@ def test_an_unavailable_store_is_an_outage() -> None:
 
 def contents(folder: ObjectFolder) -> dict[str, list[int]]:
     """Object name → the ids in it."""
-    found = {}
+    ids = {}
     for name in folder.names():
         data = folder.read(name)
         assert data is not None
@@ -344,15 +346,15 @@ def contents(folder: ObjectFolder) -> dict[str, list[int]]:
             if name.endswith(".parquet")
             else [json.loads(line) for line in data.splitlines()]
         )
-        found[name] = [row["id"] for row in rows]
-    return found
+        ids[name] = [row["id"] for row in rows]
+    return ids
 
 
 def writer(place: str, index: int = 0, tasks: int = 1) -> Any:
     """The writing operator of one task."""
-    found = _Writer(ObjectFolder(place, "test"), "jsonl", Schema.of(Order))
-    found.prepare(Context("t", "out", index, index, tasks))
-    return found
+    operator = _Writer(ObjectFolder(place, "test"), "jsonl", Schema.of(Order))
+    operator.prepare(Context("t", "out", index, index, tasks))
+    return operator
 
 
 def write(operator: Any, attempt: Attempt, records: list[Order]) -> None:
@@ -365,14 +367,14 @@ FIRST = "batch=000000000001/part-0000.jsonl"
 
 
 def test_a_batch_that_is_repeated_replaces_its_objects(folder: ObjectFolder, place: str) -> None:
-    one = writer(place)
-    write(one, Attempt(1, 0, 1), orders(0, 3))
+    operator = writer(place)
+    write(operator, Attempt(1, 0, 1), orders(0, 3))
     assert contents(folder) == {FIRST: [0, 1, 2]}
-    write(one, Attempt(1, 1, 1), orders(1, 5))
+    write(operator, Attempt(1, 1, 1), orders(1, 5))
     assert contents(folder) == {FIRST: [1, 2, 3, 4]}
-    write(one, Attempt(1, 2, 2), [])
+    write(operator, Attempt(1, 2, 2), [])
     assert contents(folder) == {}
-    write(one, Attempt(2, 0, 2), [])
+    write(operator, Attempt(2, 0, 2), [])
     assert contents(folder) == {}
 
 
@@ -411,9 +413,9 @@ def test_a_topology_writes_each_row_once(
         folder.write(f"in/{number}.jsonl", lines(orders(number * 5, number * 5 + 5)))
     source, target = subfolder(place, "in"), subfolder(place, "out")
     run(copy_topology(source, target, InMemory(), format=kind))
-    found = contents(ObjectFolder(target, "test"))
-    assert sorted(chain(*found.values())) == [*range(20)]
-    assert all(name.endswith(kind) for name in found)
+    objects = contents(ObjectFolder(target, "test"))
+    assert sorted(chain(*objects.values())) == [*range(20)]
+    assert all(name.endswith(kind) for name in objects)
 
 
 def subfolder(place: str, folder: str) -> str:

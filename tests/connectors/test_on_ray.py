@@ -50,9 +50,9 @@ def test_a_worker_takes_records_over_http(ray_cluster: RayCluster, tmp_path: Pat
     try:
         with httpx2.Client(base_url=url, timeout=60.0, trust_env=False) as client:
 
-            def is_taken(one: Sale) -> bool:
+            def is_taken(sale: Sale) -> bool:
                 with suppress(httpx2.ConnectError):
-                    return client.post("/", json=one._asdict()).status_code == 200
+                    return client.post("/", json=sale._asdict()).status_code == 200
                 return False
 
             while not is_taken(sales(0, 1)[0]):  # until the worker has opened its tasks

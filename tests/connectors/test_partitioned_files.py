@@ -61,11 +61,11 @@ def run(topology: Topology) -> Finished:
 
 def lines(place: Path, pattern: str = "part-*") -> dict[str, list[Any]]:
     """The records of the files of each partition, in order."""
-    found: dict[str, list[Any]] = {}
+    records_of: dict[str, list[Any]] = {}
     for file in sorted(place.rglob(pattern)):
         records = [json.loads(line) for line in file.read_text().splitlines()]
-        found.setdefault(str(file.parent.relative_to(place)), []).extend(records)
-    return found
+        records_of.setdefault(str(file.parent.relative_to(place)), []).extend(records)
+    return records_of
 
 
 def markers(place: Path) -> set[str]:
@@ -78,13 +78,13 @@ def written(place: Path, source: Any, window: Any, **settings: Any) -> list[Comp
     stream = source if callable(source) else lambda: topology.spout("clicks", source)
     files = PartitionedFiles(place, window, **{"state": MemoryState(), **settings})
     stream().apply(files).shuffle().bolt("kept", Kept)
-    (kept,) = run(topology).results["kept"]
-    return [CompletePartition(*row) for row in kept]
+    (rows,) = run(topology).results["kept"]
+    return [CompletePartition(*row) for row in rows]
 
 
 def test_each_window_has_its_folder_with_a_marker(tmp_path: Path) -> None:
-    made = written(tmp_path, Paced(1, 12, 9, 25), tumbling(seconds=10, field="at", late=5))
-    assert made == [(f"begin={n}", 1, 0) for n in (0, 10, 20)]
+    partitions = written(tmp_path, Paced(1, 12, 9, 25), tumbling(seconds=10, field="at", late=5))
+    assert partitions == [(f"begin={n}", 1, 0) for n in (0, 10, 20)]
     ats = {name: [row["at"] for row in rows] for name, rows in lines(tmp_path).items()}
     assert ats == {"begin=0": [1, 9], "begin=10": [12], "begin=20": [25]}
     assert markers(tmp_path) == {"begin=0", "begin=10", "begin=20"}
@@ -137,11 +137,11 @@ def test_the_rows_of_a_window_are_in_the_partition_that_ends_with_it(tmp_path: P
 
 
 def test_a_record_for_a_complete_partition_is_in_a_further_file(tmp_path: Path) -> None:
-    made = written(tmp_path, Paced(1, 12, 25, 2, 3, 26), TENS)
+    partitions = written(tmp_path, Paced(1, 12, 25, 2, 3, 26), TENS)
     assert lines(tmp_path)["begin=0"] == [{"user": "a", "at": 1}]
     assert [row["at"] for row in lines(tmp_path, "late-*")["begin=0"]] == [2, 3]
-    assert sum(row.late for row in made) == 2
-    assert made[0] == ("begin=0", 1, 0)
+    assert sum(row.late for row in partitions) == 2
+    assert partitions[0] == ("begin=0", 1, 0)
 
 
 def test_an_open_partition_is_completed_by_the_next_run(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_an_open_partition_is_completed_by_the_next_run(tmp_path: Path) -> None:
     with draft.open("a") as file:
         file.write('{"user": "a", "a')
     assert not markers(place)
-    made = written(place, Paced(12, 25), TENS, state=state)
-    assert made[0].partition == "begin=0"
+    partitions = written(place, Paced(12, 25), TENS, state=state)
+    assert partitions[0].partition == "begin=0"
     assert {row["at"] for row in lines(place)["begin=0"]} == {1, 2}
     assert markers(place) == {"begin=0", "begin=10", "begin=20"}
 
@@ -209,13 +209,13 @@ def test_a_second_sink_with_the_folder_is_refused(
     )
     (tmp_path / "link").symlink_to(tmp_path / "clicks", target_is_directory=True)
     folders = tmp_path / "clicks", tmp_path / "link"
-    one, other = (
+    first_sink, second_sink = (
         PartitionedFiles(folder, TENS, state=MemoryState(), name=name)
         for folder, name in zip(folders, "ab", strict=True)
     )
-    streams[first].apply(one)
+    streams[first].apply(first_sink)
     with pytest.raises(TopologyError, match=r"PartitionedFiles\(link\): .* has one place that wri"):
-        streams[second].apply(other)
+        streams[second].apply(second_sink)
     again = PartitionedFiles(tmp_path / "others", TENS, state=MemoryState(), name="b")
     streams[second].apply(again)
 

@@ -42,10 +42,10 @@ def place_of(click: Click) -> str:
 
 
 def expected() -> dict[str, Counter[int]]:
-    found = defaultdict[str, Counter[int]](Counter)
+    counts = defaultdict[str, Counter[int]](Counter)
     for click in CLICKS:
-        found[place_of(click)][click.number] += 1
-    return dict(found)
+        counts[place_of(click)][click.number] += 1
+    return dict(counts)
 
 
 def numbers(place: Path, pattern: str = "part-*") -> dict[str, Counter[int]]:
@@ -169,7 +169,7 @@ def test_sinks_never_replace_the_files_of_another(tmp_path: Path) -> None:
         topology, spout = Topology("clicks"), FixedBatchSpout(CLICKS, 4, type=Click)
         declare(topology, tmp_path, spout, MemoryState())
         run_inline(topology.graph(), clock=ManualClock())
-    assert numbers(tmp_path) == {name: found + found for name, found in expected().items()}
+    assert numbers(tmp_path) == {name: counts + counts for name, counts in expected().items()}
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "a\0b", "a\ud800", "ok/" + "ü" * 128])

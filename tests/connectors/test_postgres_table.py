@@ -224,10 +224,12 @@ def test_every_type_has_a_column(postgres: str) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     parts = {"list": [1, 2], "at": at, "null": None}
     id = UUID(int=7)
-    one = Everything(id, at, at.date(), Decimal("1.50"), Color.RED, ("a", "b"), parts, b"\0x", None)
+    everything = Everything(
+        id, at, at.date(), Decimal("1.50"), Color.RED, ("a", "b"), parts, b"\0x", None
+    )
     bolt = PostgresTable(postgres, "everything", key="id")
     topology = Topology("t")
-    topology.spout("in", Records([one], type=Everything)).shuffle().bolt("out", bolt)
+    topology.spout("in", Records([everything], type=Everything)).shuffle().bolt("out", bolt)
     run(topology)
     (row,) = execute(postgres, "SELECT * FROM everything")
     decoded = {"list": [1, 2], "at": "2026-01-02T03:04:05+00:00", "null": None}
@@ -248,7 +250,7 @@ def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> 
     good = sales(0, 10) + sales(11, 250) + sales(251, 499) + sales(500, 600)
     driven = drive(new_table(dsn))
     driven.take(*good[:100], *bad[:3], *good[100:], *bad[3:])
-    assert stored_rows(dsn) == [tuple(one) for one in good]
+    assert stored_rows(dsn) == [tuple(record) for record in good]
     assert sorted(driven.out.acked) == good
     assert {id(record) for record, _ in driven.out.failed} == {id(record) for record in bad}
     reasons = {record.id: str(reason) for record, reason in driven.out.failed}

@@ -200,8 +200,8 @@ def test_a_value_is_stored_as_it_is_whatever_the_time_zone_of_the_session_is(
     driven = drive(bolt_of(zoned(postgres, "Asia/Kolkata"), table))
     driven.take(Row(1, value))
     assert driven.out.failed == []
-    ((found,),) = execute(zoned(postgres, "America/New_York"), f'SELECT value FROM "{table}"')
-    assert found == (value if stored is None else stored)
+    ((result,),) = execute(zoned(postgres, "America/New_York"), f'SELECT value FROM "{table}"')
+    assert result == (value if stored is None else stored)
 
 
 NO_ZONE, OFFSET, ROUNDED = "has no time zone", "would lose its offset", "would be rounded"

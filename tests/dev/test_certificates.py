@@ -21,9 +21,9 @@ def shake_hands(server: Certificates, client: Certificates) -> str:
     client_context.load_cert_chain(client.holder("client"))
     for context in (server_context, client_context):
         context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server_side = server_context.wrap_bio(there, back, server_side=True)
-    client_side = client_context.wrap_bio(back, there, server_hostname="127.0.0.1")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server_side = server_context.wrap_bio(to_server, to_client, server_side=True)
+    client_side = client_context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
     waiting = [client_side, server_side]
     while waiting:
         side = waiting.pop(0)
@@ -37,8 +37,8 @@ def shake_hands(server: Certificates, client: Certificates) -> str:
 
 
 def test_peers_that_trust_the_same_authority_connect(tmp_path: Path) -> None:
-    made = issue(tmp_path, "server", "client")
-    assert shake_hands(made, made) == "client"
+    certificates = issue(tmp_path, "server", "client")
+    assert shake_hands(certificates, certificates) == "client"
 
 
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
@@ -49,5 +49,5 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_its_owner_can_read_a_key(tmp_path: Path) -> None:
-    made = issue(tmp_path, "server")
-    assert made.holder("server").stat().st_mode & 0o077 == 0
+    certificates = issue(tmp_path, "server")
+    assert certificates.holder("server").stat().st_mode & 0o077 == 0

@@ -29,11 +29,11 @@ def claims(holder: Ports, port: int) -> bool:
 
 
 def test_no_two_claims_are_the_same() -> None:
-    one, two = Ports(), Ports()
-    claimed = [holder.claim() for holder in (one, two) * 20]
+    first, second = Ports(), Ports()
+    claimed = [holder.claim() for holder in (first, second) * 20]
     assert len(set(claimed)) == 40
-    one.release()
-    two.release()
+    first.release()
+    second.release()
 
 
 def test_claims_are_outside_the_range_of_outgoing_connections() -> None:

@@ -166,11 +166,11 @@ def ranges(bids: Sequence[Bid]) -> list[list[Bid]]:
 
 
 def statistics(bids: Sequence[Bid]) -> Iterator[int]:
-    for some in (bids, *ranges(bids)):
+    for group in (bids, *ranges(bids)):
         yield from (
-            len(some),
-            len({bid.bidder for bid in some}),
-            len({bid.auction for bid in some}),
+            len(group),
+            len({bid.bidder for bid in group}),
+            len({bid.auction for bid in group}),
         )
 
 
@@ -221,8 +221,8 @@ def q20(events: Sorted) -> Iterator[Row]:
 
 def q21(events: Sorted) -> Iterator[Row]:
     for bid in events.bids:
-        _, found, of_url = bid.url.partition("&channel_id=")
-        number = CHANNELS.get(bid.channel.lower(), of_url if found else None)
+        _, separator, of_url = bid.url.partition("&channel_id=")
+        number = CHANNELS.get(bid.channel.lower(), of_url if separator else None)
         if number is not None:
             yield bid.auction, bid.bidder, bid.price, bid.channel, number
 

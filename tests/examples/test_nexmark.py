@@ -98,16 +98,16 @@ def test_the_same_between_processes(name: str, seed: int) -> None:
 
 
 def test_the_events_of_a_seed_are_the_same_and_come_with_bounded_disorder() -> None:
-    made = events(COUNT, 1, RATE)
+    generated = events(COUNT, 1, RATE)
     events.cache_clear()
-    assert events(COUNT, 1, RATE) == made != events(COUNT, 2, RATE)
-    newest = [max(event.at for event in made[: number + 1]) for number in range(COUNT)]
-    behind = [newest[number] - event.at for number, event in enumerate(made)]
+    assert events(COUNT, 1, RATE) == generated != events(COUNT, 2, RATE)
+    newest = [max(event.at for event in generated[: number + 1]) for number in range(COUNT)]
+    behind = [newest[number] - event.at for number, event in enumerate(generated)]
     assert 0 < max(behind) <= DISORDER
-    assert {event.at for event in made} == {BEGIN + 1_000 * n // RATE for n in range(COUNT)}
+    assert {event.at for event in generated} == {BEGIN + 1_000 * n // RATE for n in range(COUNT)}
     kinds = (Person, Auction, Bid)
     count = {
-        kind: sum(isinstance(part, kind) for event in made for part in event) for kind in kinds
+        kind: sum(isinstance(part, kind) for event in generated for part in event) for kind in kinds
     }
     assert count == {Person: COUNT // 50, Auction: COUNT // 50 * 3, Bid: COUNT // 50 * 46}
 

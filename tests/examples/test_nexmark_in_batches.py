@@ -45,8 +45,8 @@ def test_a_query_has_the_rows_of_the_plain_program(
     topology, rows = declared(name, tasks)
     rows.records("out").shuffle().bolt("rows", Rows)
     done = run_inline(topology.graph(), seed=tasks, clock=ManualClock(), steps_max=200_000)
-    found, wanted = answer(name, done.results["rows"][0]), expected(name, 1)
-    assert (wanted - found, found - wanted) == (Counter(), Counter())
+    rows_found, wanted = answer(name, done.results["rows"][0]), expected(name, 1)
+    assert (wanted - rows_found, rows_found - wanted) == (Counter(), Counter())
 
 
 def stored_rows(name: str, tasks: int, seed: int) -> list[Any]:
@@ -68,21 +68,21 @@ def stored_rows(name: str, tasks: int, seed: int) -> list[Any]:
 @seeds(40, kinds=4)
 def test_each_row_is_there_once_although_workers_are_killed(seed: int) -> None:
     name = ("q5", "q7", "q11", "q12")[seed % 4]
-    found = [tuple(map(int, row)) for row in stored_rows(name, 3, seed)]
-    assert answer(name, found) == as_numbers(expected(name, 1))
+    result = [tuple(map(int, row)) for row in stored_rows(name, 3, seed)]
+    assert answer(name, result) == as_numbers(expected(name, 1))
 
 
 @seeds(40, kinds=4)
 def test_each_pair_and_match_is_there_once_although_workers_are_killed(seed: int) -> None:
     name = ("q20", "q9", "p1", "q8")[seed % 4]
-    found = Counter(map(tuple, stored_rows(name, 2, seed)))
+    counts = Counter(map(tuple, stored_rows(name, 2, seed)))
     texts = Counter[Row]()
     for row, count in expected(name, 1).items():
         texts[tuple(map(str, row))] += count
     if name == "q9":  # it has a row of each change of a total, the last one included
-        assert texts - found == Counter()
+        assert texts - counts == Counter()
     else:
-        assert found == texts
+        assert counts == texts
 
 
 def as_numbers(rows: Counter[Row]) -> Counter[Row]:

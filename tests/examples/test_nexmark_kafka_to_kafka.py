@@ -45,9 +45,9 @@ PROGRAMS = {
 
 def filled(bootstrap: str) -> str:
     topic = new_topic(bootstrap, PARTITIONS)
-    made = events(COUNT, rate=RATE)
+    generated = events(COUNT, rate=RATE)
     for partition in range(PARTITIONS):
-        values = [json_text(event).encode() for event in made[partition::PARTITIONS]]
+        values = [json_text(event).encode() for event in generated[partition::PARTITIONS]]
         fill(bootstrap, topic, values, partition)
     return topic
 
@@ -93,11 +93,11 @@ def lines(kafka: Kafka, topic: str) -> Iterator[str]:
 
 def check(kafka: Kafka, name: str, topic: str) -> None:
     """The rows are those of the plain program, each once; of totals, the last row of each key."""
-    found = [*lines(kafka, topic)]
+    written = [*lines(kafka, topic)]
     wanted = Counter(json.dumps(row) for row in PLAIN[name](Sorted(events(COUNT, rate=RATE))))
     if name in KEYS:
-        found = [*{str(json.loads(row)[: KEYS[name]]): row for row in found}.values()]
-    rows = Counter(found)
+        written = [*{str(json.loads(row)[: KEYS[name]]): row for row in written}.values()]
+    rows = Counter(written)
     assert (name, wanted - rows, rows - wanted) == (name, Counter(), Counter())
 
 

@@ -121,44 +121,46 @@ class LogClient(Client):
         return RetainedOffsets(log[0] if log else end, end)
 
     def consume(self, limit: int, _: float) -> list[Message]:
-        found, self.first_messages = self.first_messages, []
+        messages, self.first_messages = self.first_messages, []
         events = []
         for partition, at in self.reads.items():
             log = self.logs[partition.number]
             end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
-            part = [offset for offset in log if offset >= at][: limit - len(found)]
+            part = [offset for offset in log if offset >= at][: limit - len(messages)]
             kind = RESET if at > end or (log and at < log[0]) else EOF
             if kind == EOF:
-                found += [message(offset, partition.number) for offset in part]
+                messages += [message(offset, partition.number) for offset in part]
                 self.reads[partition] = part[-1] + 1 if part else at
-            if partition not in self.reported and (kind == RESET or len(found) < limit):
+            if partition not in self.reported and (kind == RESET or len(messages) < limit):
                 self.reported.add(partition)
                 events.append(message(end if kind == EOF else at, partition.number, error=kind))
-        self.taken += len(found)
-        return found + events
+        self.taken += len(messages)
+        return messages + events
 
 
 class FakeOffsets(Offsets):
     """Offsets in memory. `write_error`: the error that a write raises."""
 
     def __init__(self, **offsets: int) -> None:
-        self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
+        self.committed = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
         self.write_error: Exception | None = None
         self.closed = False
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         return {
-            partition: self.kept[partition] for partition in partitions if partition in self.kept
+            partition: self.committed[partition]
+            for partition in partitions
+            if partition in self.committed
         }
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         if self.write_error is not None:
             raise self.write_error
-        self.kept |= offsets
+        self.committed |= offsets
 
     def at(self, partition: int = 0) -> int | None:
-        found = self.kept.get(Partition("a", partition))
-        return None if found is None else found.offset
+        committed = self.committed.get(Partition("a", partition))
+        return None if committed is None else committed.offset
 
     def close(self) -> None:
         self.closed = True
@@ -167,11 +169,11 @@ class FakeOffsets(Offsets):
 def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
     """A PartitionReader of the deployment `t-1`, of topics with these `ids`."""
     ids: Mapping[str, str] = options.pop("ids", {})
-    made: Any = client
+    consumer: Any = client
     watch = TopicWatch(
         lambda topics: {topic: ids.get(topic, "") for topic in topics}, ManualClock()
     )
-    return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", 1, watch)
+    return PartitionReader(consumer, offsets, KafkaOptions(**options), "t-1", 1, watch)
 
 
 class AtOnce:
@@ -179,10 +181,10 @@ class AtOnce:
 
     def __init__(self, *_: object) -> None: ...
 
-    def submit(self, call: Callable[..., Any], *given: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
-            done.set_result(call(*given))
+            done.set_result(call(*arguments))
         except Exception as error:
             done.set_exception(error)
         return done
@@ -196,9 +198,9 @@ class SpoutRig:
     def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
         self.clock = ManualClock()
         self.client = Client()
-        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        self.client.bounds_of = {Partition("a", n): bound for n, bound in enumerate(bounds)}
         self.topics = Topics(a=len(bounds))
-        self.offsets = options.pop("kept", None) or FakeOffsets()
+        self.offsets = options.pop("offsets", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
         patch.setattr("sunshower.kafka.consuming.subscription.ThreadPoolExecutor", AtOnce)
         usual: dict[str, Callable[[Any], Any]] = {
@@ -228,13 +230,13 @@ class BatchRig:
         self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
     ) -> None:
         self.client, self.clock, self.topics = Client(), ManualClock(), Topics(a=len(bounds))
-        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        self.client.bounds_of = {Partition("a", n): bound for n, bound in enumerate(bounds)}
         consume = self.client.consume
 
         def asked(limit: int, wait_s: float) -> list[Message]:
-            found = consume(limit, wait_s)
-            self.clock.advance(0.0 if found else wait_s)
-            return found
+            messages = consume(limit, wait_s)
+            self.clock.advance(0.0 if messages else wait_s)
+            return messages
 
         vars(self.client)["consume"] = asked
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
@@ -246,19 +248,21 @@ class BatchRig:
         options = BatchOptions(bounds=limits, **usual | more)
         self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
-        self.kept: dict[str, Any] = {}  # the metadata of the last batch
+        self.metadata: dict[str, Any] = {}  # the metadata of the last batch
 
     def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
         """Emit a new batch: its rows, and its metadata. `p0=` is the last metadata of a@0."""
         room = Room(self.spout.bounds, self.clock)
-        found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
-        self.kept |= found
-        return room.rows, found
+        metadata_of = self.spout.emit_all_new(
+            {f"a@{n[1:]}": metadata for n, metadata in last.items()}, room
+        )
+        self.metadata |= metadata_of
+        return room.rows, metadata_of
 
     def again(self) -> list[Any]:
         """Emit the last batch again: its rows."""
         room = Room(self.spout.bounds, self.clock)
-        self.spout.emit_all_again(self.kept, room)
+        self.spout.emit_all_again(self.metadata, room)
         return room.rows
 
 

@@ -195,10 +195,10 @@ class GroupRig:
             host=f"host{self._joined:04}",
             wall=self.clock.now,
         )
-        made = Member(self, self._joined, member, connection)
-        made.group_name = group
-        self.members.append(made)
-        return made
+        new_member = Member(self, self._joined, member, connection)
+        new_member.group_name = group
+        self.members.append(new_member)
+        return new_member
 
     def crash(self, member: Member) -> None:
         """Remove a member and end its session, without `leave`."""
@@ -229,20 +229,20 @@ class GroupRig:
 
         A member that has not been informed yet that its session has ended is ignored.
         """
-        found: dict[Partition, int] = {}
+        numbers: dict[Partition, int] = {}
         for member in self.members:
             for partition in member.reads if not member.unaware else ():
-                assert partition not in found
-                found[partition] = member.number
-        return found
+                assert partition not in numbers
+                numbers[partition] = member.number
+        return numbers
 
     def in_zookeeper(self) -> dict[Partition, str]:
         """The contents of the owner nodes."""
         home = "/consumers/g/owners"
-        found = {}
+        owner_names = {}
         for topic in self.tree.children(home):
             for number in self.tree.children(f"{home}/{topic}"):
                 node = self.tree.get(f"{home}/{topic}/{number}")
                 assert node
-                found[Partition(topic, int(number))] = node.value.decode()
-        return found
+                owner_names[Partition(topic, int(number))] = node.value.decode()
+        return owner_names

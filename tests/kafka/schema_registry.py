@@ -23,11 +23,11 @@ class RegistryHandler(BaseHTTPRequestHandler):
     def respond(self) -> None:
         folder, _, id = self.path.partition("?")[0].rpartition("/")
         schema = self.schema_of(id) if folder == "/schemas/ids" else None
-        found = {"error_code": 40403, "message": "gone"}
+        answer = {"error_code": 40403, "message": "gone"}
         if schema is not None:
-            found = {"schema": json.dumps(schema)}
+            answer = {"schema": json.dumps(schema)}
         status = 404 if schema is None else 200
-        self.answer(status, "application/vnd.schemaregistry.v1+json", json.dumps(found).encode())
+        self.answer(status, "application/vnd.schemaregistry.v1+json", json.dumps(answer).encode())
 
     def answer(self, status: int, content_type: str, body: bytes, location: str = "") -> None:
         self.send_response(status)

@@ -71,8 +71,8 @@ class Run:
         self.until(lambda: self.clock.now() >= end_s, seconds + WITHIN_S)
 
     def records(self, bolt: str = "seen") -> list[Any]:
-        there = [task.bolt for task in self._bolts(bolt) if task.bolt is not None]
-        return [record for one in there for record in one.records]
+        bolts = [task.bolt for task in self._bolts(bolt) if task.bolt is not None]
+        return [record for seen in bolts for record in seen.records]
 
     def spout(self, index: int = 0) -> KafkaSpout:
         task = [*self.core._wired.spouts.values()][index]
@@ -81,11 +81,13 @@ class Run:
 
     def contiguous(self) -> dict[str, int]:
         """Partition → the offset below which all its messages are settled, over all tasks."""
-        found = {}
+        offsets = {}
         for task in self.core._wired.spouts.values():
             if task.spout is not None and hasattr(task.spout, "_reader"):
-                found |= {str(p): one.contiguous for p, one in task.spout.standing().items()}
-        return found
+                offsets |= {
+                    str(p): progress.contiguous for p, progress in task.spout.standing().items()
+                }
+        return offsets
 
     def errors(self) -> list[str]:
         return [str(care.last) for care in self.core.supervisions if care.last]
@@ -98,20 +100,20 @@ def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any
     """The spout, a bolt `seen`, a bolt for each further stream, and one for dead letters."""
     tasks, retry = more.pop("tasks", 1), more.pop("retry", None)
     streams = more.pop("streams", {})
-    made = Topology("kafka", workers=1, **more)
-    out = made.spout("in", spout, tasks, retry=retry, streams=streams)
+    program = Topology("kafka", workers=1, **more)
+    out = program.spout("in", spout, tasks, retry=retry, streams=streams)
     out.shuffle().bolt("seen", bolt or Seen())
     for stream in streams:
         out.stream(stream).shuffle().bolt(stream, Seen())
     if isinstance(retry, Retry) and retry.dead_letters is True:
         out.stream("dead_letters").shuffle().bolt("letters", Seen())
-    return made
+    return program
 
 
 @contextmanager
-def running(made: Topology, life: int = 1) -> Iterator[Run]:
+def running(program: Topology, life: int = 1) -> Iterator[Run]:
     """Run the topology; its worker is closed at the end."""
-    run = Run(made, life)
+    run = Run(program, life)
     try:
         yield run
     finally:

@@ -32,11 +32,11 @@ def test_only_the_message_whose_word_failed_is_emitted_again(kafka: Kafka) -> No
         tries[record[0]] += 1
         return record == ("b7",) and tries["b7"] == 1
 
-    made = Topology("columns", workers=1)
+    program = Topology("columns", workers=1)
     spout = KafkaSpout(settings, topics=[topic], fields=("value",))
-    values = made.spout("in", spout, retry=Retry(initial_s=0.01))
+    values = program.spout("in", spout, retry=Retry(initial_s=0.01))
     words = values.shuffle().bolt("split", split_values, fields=("word",))
     words.shuffle().bolt("seen", Seen(refuse))
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: sum(run.contiguous().values()) == 300)
-    assert tries == {f"{one}{n}": 1 + (n == 7) for one in "ab" for n in range(300)}
+    assert tries == {f"{letter}{n}": 1 + (n == 7) for letter in "ab" for n in range(300)}

@@ -53,13 +53,13 @@ def shop(
         options=KafkaOptions(refetch=refetch),
         value=reads,
     )
-    made = Topology("shop", workers=1)
+    topology = Topology("shop", workers=1)
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=True)
-    sales = made.spout("sales", spout, retry=retry)
+    sales = topology.spout("sales", spout, retry=retry)
     sales.shuffle().bolt("seen", Seen(shop_3.refuses))
     write_letters = KafkaBolt.dead_letters(settings, dead)
     sales.stream("dead_letters").shuffle().bolt("letters", write_letters)
-    return made
+    return topology
 
 
 def replay(run: Run, letter: DeadLetter) -> list[Any]:
@@ -90,30 +90,30 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
     shop_3, settings = Shop3(), {"bootstrap.servers": kafka.bootstrap}
     with running(shop(kafka.bootstrap, topic, dead, reads, shop_3, refetch=refetch)) as run:
         run.until(lambda: run.core.stats().tasks[0].counts.acked == 5)
-        (found,) = read_topic(settings, dead).letters
-        assert found.letter.message_id[:3] == [topic, 0, 3]
-        assert found.place.startswith(f"{dead}[")
+        (stored,) = read_topic(settings, dead).letters
+        assert stored.letter.message_id[:3] == [topic, 0, 3]
+        assert stored.place.startswith(f"{dead}[")
         on_page = read_stores(letter_stores(run.core.plan.graph), {})
-        assert [letter.letter for letter in on_page.letters] == [found.letter]
+        assert [letter.letter for letter in on_page.letters] == [stored.letter]
         assert on_page.places == [f"topic {dead}"]
         shop_3.is_open = True
-        assert replay(run, found.letter) == ["acked"]
+        assert replay(run, stored.letter) == ["acked"]
         expected = Sale(3, "shop 3") if reads else KafkaRecord(topic, 0, 3, None, values[3])
         assert tuple(run.records()[-1]) == expected
         assert type(run.records()[-1]) is type(expected)
 
         shop_3.is_open = False
-        assert replay(run, found.letter._replace(reason="again")) == ["dead letter"]
+        assert replay(run, stored.letter._replace(reason="again")) == ["dead letter"]
         assert run.contiguous() == {f"{topic}[0]": 5}, "replayed letters change no offset"
     again = read_topic(settings, dead).letters
-    assert [one.letter.record for one in again] == [found.letter.record] * 2
-    assert len({one.id for one in again}) == 2
+    assert [letter.letter.record for letter in again] == [stored.letter.record] * 2
+    assert len({letter.id for letter in again}) == 2
 
     target = tmp_path / "dead.jsonl"
     options = ("--topic", dead, "--bootstrap", kafka.bootstrap)
     assert sunshower("dead", "list", "--json", *options) == 0
     rows = json.loads(capsys.readouterr().out)["letters"]
-    assert [row["place"] for row in rows] == [one.place for one in again]
+    assert [row["place"] for row in rows] == [letter.place for letter in again]
     assert sunshower("dead", "export", target, *options) == 0
     assert [json.loads(line)["spout"] for line in target.read_text().splitlines()] == ["sales"] * 2
     assert sunshower("dead", "list", "--topic", f"{dead}-none", *options[2:]) == 1

@@ -39,16 +39,16 @@ def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) 
     kind(settings)  # the first client starts threads that all clients share
     before = threads()
     client = kind(settings)
-    own = threads() - before
-    assert own
+    client_threads = threads() - before
+    assert client_threads
     gone = weakref.ref(client)
     del client
     assert gone() is None
-    assert not threads() & own
+    assert not threads() & client_threads
 
 
 def arrivals() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "kafka-arrivals"]
+    return [thread for thread in threading.enumerate() if thread.name == "kafka-arrivals"]
 
 
 def is_open(pipe: str) -> bool:

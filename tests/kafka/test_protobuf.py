@@ -48,15 +48,15 @@ class Sale(NamedTuple):
 
 
 def sale(id: int = 7) -> Any:
-    made = sale_pb2.Sale(id=id, item="tea", price=1.5, color=1, raw=b"\0\xff", cash=True)
-    made.at.FromDatetime(AT)
-    made.wait.FromTimedelta(timedelta(seconds=90))
-    made.cents.value = 0
-    made.more["k"] = [1, None]
-    made.stops.add(place="north", days=[1, 2])
-    made.by_number[3].place = "south"
-    made.next.id = 8
-    return made
+    message = sale_pb2.Sale(id=id, item="tea", price=1.5, color=1, raw=b"\0\xff", cash=True)
+    message.at.FromDatetime(AT)
+    message.wait.FromTimedelta(timedelta(seconds=90))
+    message.cents.value = 0
+    message.more["k"] = [1, None]
+    message.stops.add(place="north", days=[1, 2])
+    message.by_number[3].place = "south"
+    message.next.id = 8
+    return message
 
 
 READ = Sale(
@@ -65,26 +65,26 @@ READ = Sale(
 )
 
 
-def decode(given: Protobuf, data: bytes) -> Any:
-    return given.decoder("sales", "value")(data)
+def decode(form: Protobuf, data: bytes) -> Any:
+    return form.decoder("sales", "value")(data)
 
 
 def test_a_message_becomes_a_record_with_the_types_of_its_fields() -> None:
     data = sale().SerializeToString()
     assert decode(Protobuf(sale_pb2.Sale, Sale), data) == READ
-    found = decode(Protobuf(sale_pb2.Sale), data)
-    assert found["price"] == 1.5
-    assert found["color"] == 1
-    assert found["stops"] == [{"place": "north", "days": [1, 2]}]
-    assert found["next"]["id"] == 8
-    assert found["next"]["next"] is None
+    fields = decode(Protobuf(sale_pb2.Sale), data)
+    assert fields["price"] == 1.5
+    assert fields["color"] == 1
+    assert fields["stops"] == [{"place": "north", "days": [1, 2]}]
+    assert fields["next"]["id"] == 8
+    assert fields["next"]["next"] is None
 
 
 def test_a_field_that_is_not_set_is_none_or_the_default() -> None:
-    found = decode(Protobuf(sale_pb2.Sale), b"")
+    fields = decode(Protobuf(sale_pb2.Sale), b"")
     unset = ("at", "note", "wait", "cents", "more", "next", "card", "cash")
-    assert {name for name, value in found.items() if value is None} == set(unset)
-    assert (found["id"], found["item"], found["stops"], found["by_number"]) == (0, "", [], {})
+    assert {name for name, value in fields.items() if value is None} == set(unset)
+    assert (fields["id"], fields["item"], fields["stops"], fields["by_number"]) == (0, "", [], {})
 
 
 def framed(message: Any) -> bytes:
@@ -152,29 +152,31 @@ def test_messages_are_read_from_a_broker_and_written_again(kafka: Kafka) -> None
     spout = KafkaSpout(
         {**settings, "group.id": topic}, topics=[topic], value=Protobuf(sale_pb2.Sale, Sale)
     )
-    made = Topology("kafka", workers=1)
-    sales = made.spout("in", spout)
+    topology = Topology("kafka", workers=1)
+    sales = topology.spout("in", spout)
     sales.shuffle().bolt("seen", Seen())
     write = lambda sale: sale_pb2.Sale(id=sale.id, item=sale.item).SerializeToString()  # noqa: E731
     sales.shuffle().bolt("out", KafkaBolt(settings, out, value=write))
-    with running(made) as run:
+    with running(topology) as run:
         run.until(lambda: len(run.records()) == 10 == len(read_all(kafka.bootstrap, out)))
         assert sorted(record.id for record in run.records()) == [*range(10)]
         assert run.records()[0]._replace(id=7) == READ
-    found = [sale_pb2.Sale.FromString(one.value()) for one in read_all(kafka.bootstrap, out)]
-    assert {record.id for record in found} == {*range(10)}
+    messages = [
+        sale_pb2.Sale.FromString(message.value()) for message in read_all(kafka.bootstrap, out)
+    ]
+    assert {record.id for record in messages} == {*range(10)}
 
 
 @pytest.mark.parametrize(("part", "nanos"), [("at", 1), ("at", 1_999), ("wait", 999)])
 def test_parts_of_microseconds_make_a_message_unreadable(part: str, nanos: int) -> None:
-    made = sale()
-    getattr(made, part).nanos = nanos
+    message = sale()
+    getattr(message, part).nanos = nanos
     for kind in (Sale, None):
         with pytest.raises(UnreadableRecord, match=f"{nanos} nanoseconds"):
-            Protobuf(sale_pb2.Sale, kind).decoder("sales", "value")(made.SerializeToString())
-    getattr(made, part).nanos = 7_000
-    found = Protobuf(sale_pb2.Sale, Sale).decoder("sales", "value")(made.SerializeToString())
-    assert AT.microsecond + (found.at - AT).microseconds in (0, 7)
+            Protobuf(sale_pb2.Sale, kind).decoder("sales", "value")(message.SerializeToString())
+    getattr(message, part).nanos = 7_000
+    read = Protobuf(sale_pb2.Sale, Sale).decoder("sales", "value")(message.SerializeToString())
+    assert AT.microsecond + (read.at - AT).microseconds in (0, 7)
 
 
 class Typed(NamedTuple):

@@ -106,9 +106,9 @@ def registry(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 
 
 def composer(form: Format, kind: Any, topic: str | None = None) -> Composer:
-    made = Composer("KafkaBolt", topic or f"topic-{uuid.uuid4().hex}", value=form)
-    made.check(kind if isinstance(kind, Schema) else Schema.of(kind))
-    return made
+    new_composer = Composer("KafkaBolt", topic or f"topic-{uuid.uuid4().hex}", value=form)
+    new_composer.check(kind if isinstance(kind, Schema) else Schema.of(kind))
+    return new_composer
 
 
 Made = tuple[Composer, Any]  # what writes, and what reads
@@ -119,14 +119,14 @@ def made_of(form: Any, kind: Any, registry: Any, **more: Any) -> Made:
     """What writes and reads a format: made once, because each asks the registry."""
     key = form, kind, registry and registry["url"]
     if key not in MADE:
-        made = form(registry, kind, **more)
-        MADE[key] = composer(made, kind), made.decoder("sales", "value")
+        new_form = form(registry, kind, **more)
+        MADE[key] = composer(new_form, kind), new_form.decoder("sales", "value")
     return MADE[key]
 
 
-def read_back(made: Made, records: list[Any]) -> list[Any]:
+def read_back(pair: Made, records: list[Any]) -> list[Any]:
     """What the format reads of what it has written."""
-    writer, read = made
+    writer, read = pair
     return [read(writer.compose(record).value) for record in records]
 
 
@@ -177,9 +177,9 @@ def test_values_of_every_type_are_read_back(
 def test_protobuf_messages_are_read_back(
     registry: dict[str, str], framed: bool, data: st.DataObject
 ) -> None:
-    made = made_of(protobuf, Sale, registry if framed else None)
+    pair = made_of(protobuf, Sale, registry if framed else None)
     sales = data.draw(st.lists(SALES, max_size=3))
-    assert read_back(made, sales) == sales
+    assert read_back(pair, sales) == sales
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,9 +242,9 @@ def test_a_schema_that_is_not_compatible_ends_the_start() -> None:
 def test_a_registry_that_does_not_answer_is_an_outage(form: Any) -> None:
     with served(WritableRegistry) as url:
         pass
-    made = form({"url": url, "max.retries": 0})
+    new_form = form({"url": url, "max.retries": 0})
     with pytest.raises(KafkaUnreachable, match="gives no id for subject 'sales-value'"):
-        composer(made, Sale if isinstance(made, Protobuf) else Stop, "sales").prepare()
+        composer(new_form, Sale if isinstance(new_form, Protobuf) else Stop, "sales").prepare()
 
 
 class Loose(NamedTuple):

@@ -74,12 +74,12 @@ def test_a_bolt_sends_with_a_certificate_and_with_a_password(
     kafka_secured: SecuredKafka, topic: str, client: Client
 ) -> None:
     settings = client(kafka_secured)
-    made = Topology("t")
-    words = made.spout("words", Records([Word("a"), Word("b")], type=Word))
+    program = Topology("t")
+    words = program.spout("words", Records([Word("a"), Word("b")], type=Word))
     words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
-    assert run_inline(made.graph()).snapshot.component("words").acked == 2
-    found = read_all(settings["bootstrap.servers"], topic, **settings)
-    assert [message.value() for message in found] == [b"a", b"b"]
+    assert run_inline(program.graph()).snapshot.component("words").acked == 2
+    messages = read_all(settings["bootstrap.servers"], topic, **settings)
+    assert [message.value() for message in messages] == [b"a", b"b"]
 
 
 @either_client
@@ -183,12 +183,12 @@ def test_a_right_that_is_taken_away_for_a_while_charges_no_record(
                 yield None
             yield Word(f"{number}")
 
-    made = Topology("t", workers=1, message_timeout_s=300)
+    program = Topology("t", workers=1, message_timeout_s=300)
     # One attempt: a single one that is charged would end the topology.
-    words = made.spout("words", Records(read, type=Word), retry=Retry(attempts=1))
+    words = program.spout("words", Records(read, type=Word), retry=Retry(attempts=1))
     settings = by_password(kafka_secured, "bob")
     words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: len(read_all(kafka_secured.kafka.bootstrap, topic)) == 30)
         deny(kafka_secured, ResourceType.TOPIC, topic)
         is_denied.set()
@@ -196,5 +196,7 @@ def test_a_right_that_is_taken_away_for_a_while_charges_no_record(
         allow(kafka_secured, ResourceType.TOPIC, topic)
         is_allowed.set()
         run.until(lambda: run.core.finished)
-    found = read_all(kafka_secured.kafka.bootstrap, topic)
-    assert {message.value() for message in found} == {f"{number}".encode() for number in range(60)}
+    messages = read_all(kafka_secured.kafka.bootstrap, topic)
+    assert {message.value() for message in messages} == {
+        f"{number}".encode() for number in range(60)
+    }

@@ -46,9 +46,9 @@ def new_topic(
         # A client that knows no controller looks for one every five minutes, or in this call.
         client.list_topics(timeout=WITHIN_S)
         wanted = [NewTopic(topic, partitions, config=config)]
-        made = client.create_topics(wanted, request_timeout=_ATTEMPT_S)[topic]
+        future = client.create_topics(wanted, request_timeout=_ATTEMPT_S)[topic]
         try:
-            made.result(WITHIN_S)
+            future.result(WITHIN_S)
         except KafkaException as error:
             reason = error.args[0].name()
             if reason == "TOPIC_ALREADY_EXISTS":
@@ -158,18 +158,18 @@ def read_all(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
     consumer = Consumer(base)
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in ends])
-        found, left = list[Message](), dict(ends)
+        messages, left = list[Message](), dict(ends)
         while left:
             message = consumer.poll(WITHIN_S)
             assert message is not None, f"{topic} does not end, or a transaction is open"
             error, partition = message.error(), message.partition() or 0
             if error is None:
-                found.append(message)
+                messages.append(message)
             else:
                 assert error.name() == "_PARTITION_EOF", error
                 if (message.offset() or 0) >= ends[partition]:
                     left.pop(partition, None)
-        return found
+        return messages
     finally:
         consumer.close()
 
@@ -180,8 +180,8 @@ def _ends(settings: dict[str, Any], topic: str) -> dict[int, int]:
     try:
         partitions = consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
         places = {number: TopicPartition(topic, number) for number in partitions}
-        found = {n: consumer.get_watermark_offsets(at, WITHIN_S) for n, at in places.items()}
-        return {number: bounds[1] for number, bounds in found.items()}
+        watermarks = {n: consumer.get_watermark_offsets(at, WITHIN_S) for n, at in places.items()}
+        return {number: bounds[1] for number, bounds in watermarks.items()}
     finally:
         consumer.close()
 

@@ -32,7 +32,7 @@ def schema_of(folder: Path, version: str) -> dict[str, Any]:
         (folder / "config/crd/bases/ray.io_rayclusters.yaml").read_text(encoding="utf-8"),
         Loader=yaml.CSafeLoader,
     )
-    (v1,) = [one for one in crd["spec"]["versions"] if one["name"] == "v1"]
+    (v1,) = [entry for entry in crd["spec"]["versions"] if entry["name"] == "v1"]
     whole = _strict(v1["schema"]["openAPIV3Schema"])
     whole["properties"] |= {
         "apiVersion": {"const": f"{crd['spec']['group']}/v1"},
@@ -47,24 +47,24 @@ def _strict(node: dict[str, Any]) -> dict[str, Any]:
     """A Kubernetes schema as JSON schema, which refuses fields that it does not have."""
     if node.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
-    found: dict[str, Any] = {key: node[key] for key in _KEPT if key in node}
+    strict: dict[str, Any] = {key: node[key] for key in _KEPT if key in node}
     if "type" in node:
-        found["type"] = node["type"]
+        strict["type"] = node["type"]
     if "items" in node:
-        found["items"] = _strict(node["items"])
+        strict["items"] = _strict(node["items"])
     if "properties" in node:
-        found["properties"] = {key: _strict(one) for key, one in node["properties"].items()}
+        strict["properties"] = {key: _strict(part) for key, part in node["properties"].items()}
         needed = [
             key
             for key in node.get("required", ())
             if "default" not in node["properties"].get(key, {})
         ]
-        found |= {"required": needed} if needed else {}
+        strict |= {"required": needed} if needed else {}
         if not node.get("x-kubernetes-preserve-unknown-fields"):
-            found["additionalProperties"] = False
+            strict["additionalProperties"] = False
     if isinstance(more := node.get("additionalProperties"), dict):
-        found["additionalProperties"] = _strict(more)
-    return found
+        strict["additionalProperties"] = _strict(more)
+    return strict
 
 
 def _shared(whole: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _shared(whole: dict[str, Any]) -> dict[str, Any]:
                     names[text] = f"part{len(names)}"
                     parts[names[text]] = replaced(node, outermost=True)
                 return {"$ref": f"#/$defs/{names[text]}"}
-            return {key: replaced(one) for key, one in node.items()}
+            return {key: replaced(part) for key, part in node.items()}
         return node
 
     return {**replaced(whole, outermost=True), "$defs": parts}
@@ -91,8 +91,8 @@ def _schemas(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         if isinstance(node.get("type"), str):  # else it maps the names of fields to schemas
             yield node
-        for one in node.values():
-            yield from _schemas(one)
+        for part in node.values():
+            yield from _schemas(part)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_a_misspelt_field_is_found(where: list[Any], right: str, wrong: str) -> 
     for key in where:
         part = part[key]
     part[wrong] = part.pop(right)
-    assert any(repr(wrong) in one for one in errors(manifest))
+    assert any(repr(wrong) in error for error in errors(manifest))
 
 
 def test_a_wrong_type_and_a_missing_field_are_found() -> None:
@@ -73,9 +73,9 @@ def test_a_wrong_type_and_a_missing_field_are_found() -> None:
 
 
 def test_the_head_starts_with_the_settings_of_a_local_ray() -> None:
-    given = SPEC["headGroupSpec"]["rayStartParams"]["system-config"]
+    settings = SPEC["headGroupSpec"]["rayStartParams"]["system-config"]
     # KubeRay writes `ray start --head --system-config=…` and has a shell run it.
-    shell = ["bash", "-c", f"printf %s --system-config={given}"]
+    shell = ["bash", "-c", f"printf %s --system-config={settings}"]
     received = subprocess.run(shell, check=True, capture_output=True, text=True).stdout
     assert json.loads(received.removeprefix("--system-config=")) == SYSTEM_CONFIG
 
@@ -109,10 +109,10 @@ def test_both_stages_of_the_image_have_a_python_that_has_every_extra() -> None:
     (python,) = {python for python, _ in stages}
     assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
     for requirement in map(Requirement, PROJECT["optional-dependencies"]["spark"]):
-        this = {"python_version": python}
+        environment = {"python_version": python}
         if requirement.name != "setuptools":  # only Python 3.12 needs it
             assert requirement.marker is not None
-            assert requirement.marker.evaluate(this)
+            assert requirement.marker.evaluate(environment)
 
 
 def test_compose_starts_kafka_and_a_head_with_the_versions_and_settings_of_this_release() -> None:
@@ -120,10 +120,10 @@ def test_compose_starts_kafka_and_a_head_with_the_versions_and_settings_of_this_
     assert kafka["image"] == f"apache/kafka:{jars.KAFKA.name.partition('-')[2]}"
     assert head["image"] == f"sunshower:{sunshower.__version__}"
     assert (ROOT / "deploy" / head["build"] / "Dockerfile").is_file()
-    (given,) = (one for one in head["command"] if one.startswith("--system-config="))
-    assert json.loads(given.removeprefix("--system-config=")) == SYSTEM_CONFIG
+    (option,) = (option for option in head["command"] if option.startswith("--system-config="))
+    assert json.loads(option.removeprefix("--system-config=")) == SYSTEM_CONFIG
     listeners, advertised = (
-        {name: int(port) for name, _, port in (one.split(":") for one in text.split(","))}
+        {name: int(port) for name, _, port in (entry.split(":") for entry in text.split(","))}
         for text in map(kafka["environment"].get, ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"))
     )
     assert listeners == {**advertised, "CONTROLLER": 9093}
@@ -134,7 +134,10 @@ def test_compose_starts_kafka_and_a_head_with_the_versions_and_settings_of_this_
 def test_all_nodes_have_the_token_and_probes() -> None:
     for group in GROUPS:
         (container,) = group["template"]["spec"]["containers"]
-        assert [one["name"] for one in container["env"]] == ["RAY_AUTH_MODE", "RAY_AUTH_TOKEN"]
+        assert [variable["name"] for variable in container["env"]] == [
+            "RAY_AUTH_MODE",
+            "RAY_AUTH_TOKEN",
+        ]
         for probe in ("readinessProbe", "livenessProbe"):
             assert "local_raylet_healthz" in container[probe]["exec"]["command"][-1]
         assert (

@@ -37,8 +37,8 @@ def test_pythons_on_the_path_precede_those_of_pyenv_and_uv(tmp_path: Path) -> No
     of_pyenv = program(tmp_path / ".pyenv/versions/3.14.0/bin/python3.14")
     on_path = program(tmp_path / "bin/python3.14")
     program(tmp_path / ".pyenv/versions/3.13.5/bin/python3.13")
-    found = list(pythons((3, 14), str(tmp_path / "bin"), tmp_path))
-    assert found == [on_path, of_pyenv, of_uv]
+    paths = list(pythons((3, 14), str(tmp_path / "bin"), tmp_path))
+    assert paths == [on_path, of_pyenv, of_uv]
     assert not list(pythons((3, 15), str(tmp_path / "bin"), tmp_path))
 
 

@@ -121,8 +121,8 @@ def test_the_wheel_has_the_data_files(built: Built) -> None:
     assert not DATA - names
     assert not [name for name in names if name.startswith(("tests/", "examples/", "docs/"))]
     templates = {path.name for path in (ROOT / "sunshower/cli/new/template").iterdir()}
-    found = {Path(name).name for name in names if "/new/template/" in name}
-    assert found == templates
+    packaged = {Path(name).name for name in names if "/new/template/" in name}
+    assert packaged == templates
 
 
 def test_the_sdist_has_the_files_of_a_clone(built: Built) -> None:
@@ -146,8 +146,8 @@ def test_its_command_line_completes_itself(built: Built) -> None:
     assert run(program, folder=built.work, **completion).split() == ["describe"]
     home = built.work / "home"
     home.mkdir()
-    given = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    run(program, "--install-completion", "bash", folder=built.work, **given)  # in any shell
+    environment = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    run(program, "--install-completion", "bash", folder=built.work, **environment)  # in any shell
     assert "sunshower" in (home / ".bashrc").read_text(encoding="utf-8")
 
 

@@ -61,9 +61,9 @@ def test_the_texts_of_a_task_error_are_bounded() -> None:
 
 
 def report(*fails: tuple[int, Failure]) -> ShardReport:
-    made = ShardReport()
-    made.fails.add(fails)
-    return made
+    shard_report = ShardReport()
+    shard_report.fails.add(fails)
+    return shard_report
 
 
 def start(slot: int) -> ShardReport:

@@ -112,7 +112,7 @@ def _text(node: ast.AST) -> str:
 @cache
 def messages() -> tuple[Remedy, ...]:
     """All strings of the package that are sentences, without docstrings."""
-    found = []
+    sentences = []
     for path in PACKAGE_FILES:
         if str(path) in LEFT_OUT:
             continue
@@ -126,29 +126,29 @@ def messages() -> tuple[Remedy, ...]:
             if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in skipped:
                 text = _text(node)
                 if re.search(r"[a-z]{2},? [a-z`]", text):
-                    found.append(Remedy(f"{path}:{node.lineno}", text))
-    return tuple(found)
+                    sentences.append(Remedy(f"{path}:{node.lineno}", text))
+    return tuple(sentences)
 
 
 def named(pattern: str) -> list[Remedy]:
     """What matches a pattern in the messages, each once; the code is its first group."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for place, text in messages():
         for match in re.finditer(pattern, text):
-            found.setdefault(match[1], place)
-    return [Remedy(place, code) for code, place in found.items() if code not in ELSEWHERE]
+            places.setdefault(match[1], place)
+    return [Remedy(place, code) for code, place in places.items() if code not in ELSEWHERE]
 
 
 @cache
 def public() -> dict[str, Any]:
     """Everything that users import, and the classes of what it returns, by name."""
-    found: dict[str, Any] = {}
+    named_objects: dict[str, Any] = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
-        names = [name for name, one in vars(module).items() if isinstance(one, type)]
+        names = [name for name, value in vars(module).items() if isinstance(value, type)]
         for name in getattr(module, "__all__", names):
-            found.setdefault(name, getattr(module, name))
-    return found
+            named_objects.setdefault(name, getattr(module, name))
+    return named_objects
 
 
 @cache
@@ -167,23 +167,23 @@ def _parameters_of(code: Any) -> Iterator[str]:
             yield from inspect.signature(code).parameters
         return
     yield from parameters
-    for one in parameters.values():
-        if one.kind is one.VAR_KEYWORD and (options := get_args(one.annotation)):
+    for parameter in parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD and (options := get_args(parameter.annotation)):
             yield from getattr(options[0], "__annotations__", ())
 
 
 @cache
 def members() -> dict[str, list[Any]]:
     """All public functions, classes, and methods and attributes of classes, by name."""
-    found: dict[str, list[Any]] = {}
+    members_found: dict[str, list[Any]] = {}
     for name, code in public().items():
-        found.setdefault(name, []).append(code)
+        members_found.setdefault(name, []).append(code)
         for base in code.__mro__[:-1] if isinstance(code, type) else ():
             attributes = {**vars(base), **inspect.get_annotations(base)}
             for attribute, value in attributes.items():
                 function = getattr(value, "__func__", value)  # of a static method
-                found.setdefault(attribute, []).append(function)
-    return found
+                members_found.setdefault(attribute, []).append(function)
+    return members_found
 
 
 # ---- what messages name --------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def members() -> dict[str, list[Any]]:
 
 def all_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
-    for name, one in getattr(command, "commands", {}).items():
-        yield from all_commands(one, (*path, name))
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from all_commands(subcommand, (*path, name))
 
 
 COMMANDS = dict(all_commands(typer.main.get_command(make_app())))
@@ -205,8 +205,12 @@ def why_no_command(code: str) -> str | None:
     if not length:
         return "there is no such command"
     command = COMMANDS[tuple(words[:length])]
-    options = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    places = [one for one in command.params if one.param_type_name == "argument"]
+    options = {
+        name: parameter
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    places = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     values, rest = 0, iter(words[length:])
     for word in rest:
         if not word.startswith("--"):
@@ -215,14 +219,14 @@ def why_no_command(code: str) -> str | None:
             return f"it has no option {word}"
         elif not options[word].is_flag:
             next(rest, None)
-    has_room = values <= len(places) or any(one.nargs < 0 for one in places)
+    has_room = values <= len(places) or any(parameter.nargs < 0 for parameter in places)
     return None if has_room else f"it takes {len(places)} arguments"
 
 
 def test_each_command_exists_with_its_arguments_and_options() -> None:
-    found = named(r"`(sunshower [^`]*)`") + named(r"as in: (sunshower [a-z]+[^;,.]*)")
-    assert len(found) > 20
-    assert {one: why for one in found if (why := why_no_command(one.code))} == {}
+    remedies = named(r"`(sunshower [^`]*)`") + named(r"as in: (sunshower [a-z]+[^;,.]*)")
+    assert len(remedies) > 20
+    assert {remedy: why for remedy in remedies if (why := why_no_command(remedy.code))} == {}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +242,10 @@ def test_a_command_that_does_not_exist_is_found(code: str, why: str) -> None:
 
 
 def test_each_option_exists() -> None:
-    known = {name for one in COMMANDS.values() for p in one.params for name in p.opts}
-    assert [one for one in named(r"(?<![\w-])(--[a-z][a-z-]+)") if one.code not in known] == []
+    known = {name for command in COMMANDS.values() for p in command.params for name in p.opts}
+    assert [
+        remedy for remedy in named(r"(?<![\w-])(--[a-z][a-z-]+)") if remedy.code not in known
+    ] == []
 
 
 def calls() -> Iterator[tuple[Remedy, ast.Call]]:
@@ -266,8 +272,8 @@ def test_each_call_names_something_that_takes_these_arguments() -> None:
     unknown = []
     for remedy, tree in calls():
         name = ast.unparse(tree.func).rpartition(".")[2]
-        names = {one.arg for one in tree.keywords if one.arg}
-        if not any(names <= parameters_of(one) for one in members().get(name, [])):
+        names = {keyword.arg for keyword in tree.keywords if keyword.arg}
+        if not any(names <= parameters_of(member) for member in members().get(name, [])):
             unknown.append(remedy)
     assert unknown == []
 
@@ -278,30 +284,32 @@ SAMPLES: Mapping[str, Any] = {"Word": Word, "Sale": Word, "record": Word("a"), "
 
 def test_each_object_that_a_message_writes_out_can_be_made() -> None:
     """Those without `…`, and without names that no program has: `Retry(dead_letters=True)`."""
-    names, made = {**public(), **SAMPLES}, set[str]()
+    names, evaluated = {**public(), **SAMPLES}, set[str]()
     for remedy, tree in calls():
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         is_whole = (tree.args or tree.keywords) and "..." not in remedy.code
         if isinstance(public().get(ast.unparse(tree.func)), type) and is_whole and used <= {*names}:
             eval(remedy.code, dict(names))
-            made.add(remedy.code)
-    assert {'Retry(dead_letters="dead.jsonl")', 'OnStream("errors", record)'} <= made
+            evaluated.add(remedy.code)
+    assert {'Retry(dead_letters="dead.jsonl")', 'OnStream("errors", record)'} <= evaluated
 
 
 KEYWORD = r"(?<![\w.…=])([a-z][a-z_]*)=(?=[\"'(\[A-Z0-9…{])"
 
 
 def test_each_argument_exists() -> None:
-    codes = [code for found in members().values() for code in found if callable(code)]
+    codes = [
+        code for codes_of_name in members().values() for code in codes_of_name if callable(code)
+    ]
     known = {name for code in codes for name in parameters_of(code)} | {*LIMITS}
-    assert [one for one in named(KEYWORD) if one.code not in known] == []
+    assert [remedy for remedy in named(KEYWORD) if remedy.code not in known] == []
 
 
 METHOD = r"(?<![\w/*…\"'.-])(\.[a-z_]{3,})\b(?![.\"]\w)"
 
 
 def test_each_method_exists() -> None:
-    assert [one for one in named(METHOD) if one.code[1:] not in members()] == []
+    assert [remedy for remedy in named(METHOD) if remedy.code[1:] not in members()] == []
 
 
 def test_each_member_of_an_enum_exists() -> None:
@@ -418,6 +426,8 @@ def test_the_remedies_for_a_stream_and_a_log_as_sources_of_batches_work() -> Non
     stream = Topology("t").spout("words", Records(some_words))
     with pytest.raises(SunshowerError, match=r"give the spout .* let \.flat_map do what its bolts"):
         batches(Topology("t"), "words", stream)  # type: ignore[call-overload]
-    batches(Topology("t"), "words", Records(some_words)).flat_map(lambda one: [one], fields=Word)
+    batches(Topology("t"), "words", Records(some_words)).flat_map(
+        lambda record: [record], fields=Word
+    )
     with pytest.raises(SunshowerError, match="there are KafkaTransactional and KafkaOpaque"):
         batches(Topology("t"), "words", KafkaSpout(KAFKA, topics=["words"], translate=word))

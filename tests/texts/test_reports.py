@@ -28,8 +28,8 @@ def test_file_of_a_run_is_written(
     folder = RunFolder(tmp_path_factory.mktemp("run"))
     folder.write("page.html", text)
     folder.write("results.json", {"reason": text, "value": value})
-    found = json.loads((folder.path / "results.json").read_bytes())
-    assert found["reason"] in (text, text.encode("utf-8", "backslashreplace").decode())
+    written = json.loads((folder.path / "results.json").read_bytes())
+    assert written["reason"] in (text, text.encode("utf-8", "backslashreplace").decode())
     (folder.path / "page.html").read_bytes().decode()
 
 

@@ -24,9 +24,9 @@ def topology(error: Any, **settings: Any) -> Topology:
     def bad(number: Number) -> None:
         raise error()
 
-    made = Topology("hostile", attempts_max=1, **settings)
-    made.spout("numbers", Counter(1)).shuffle().bolt("bad", bad)
-    return made
+    program = Topology("hostile", attempts_max=1, **settings)
+    program.spout("numbers", Counter(1)).shuffle().bolt("bad", bad)
+    return program
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -57,11 +57,11 @@ def test_worker_that_dies_after_an_unencodable_error_starts_again(name: str) -> 
 
         def process(self, record: Number) -> None: ...
 
-    made = Topology("hostile", task_errors_max=1)
-    numbers = made.spout("numbers", Counter(3), retry=Retry(attempts=10_000))
+    program = Topology("hostile", task_errors_max=1)
+    numbers = program.spout("numbers", Counter(3), retry=Retry(attempts=10_000))
     numbers.shuffle().bolt("bad", Bad)
     with SimCluster(1) as cluster:
-        run = cluster.submit(made.graph(), Layout.ISOLATE)
+        run = cluster.submit(program.graph(), Layout.ISOLATE)
         assert not run.wait(5.0)
         (task,) = run.snapshot().degraded
         run.kill_master()

@@ -32,13 +32,13 @@ class Row(NamedTuple):
 
 class Keep(Bolt[Row, None]):
     def __init__(self) -> None:
-        self.kept: list[Any] = []
+        self.rows: list[Any] = []
 
     def process(self, record: Row) -> None:
-        self.kept.append(tuple(record))
+        self.rows.append(tuple(record))
 
     def result(self) -> list[Any]:
-        return self.kept
+        return self.rows
 
 
 def topology(values: list[Any], sink: Any, dead: Path | bool) -> Topology:
@@ -46,10 +46,10 @@ def topology(values: list[Any], sink: Any, dead: Path | bool) -> Topology:
         def records(self) -> Iterator[Row]:
             return itertools.starmap(Row, enumerate(values))
 
-    made = Topology("rows")
+    program = Topology("rows")
     retry = Retry(attempts=1, dead_letters=dead)
-    made.spout("rows", Rows, retry=retry).shuffle().bolt("sink", sink)
-    return made
+    program.spout("rows", Rows, retry=retry).shuffle().bolt("sink", sink)
+    return program
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -59,16 +59,16 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 @with_fixtures
 @given(st.lists(values, max_size=8))
 def test_each_record_is_in_the_file_or_among_the_dead_letters(
-    tmp_path_factory: pytest.TempPathFactory, given: list[Any]
+    tmp_path_factory: pytest.TempPathFactory, row_values: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("sinks")
     out, dead = folder / "out.jsonl", folder / "dead.jsonl"
-    run_inline(topology(given, JsonLines(out), dead).graph(), clock=ManualClock())
+    run_inline(topology(row_values, JsonLines(out), dead).graph(), clock=ManualClock())
     written = [line["number"] for line in lines_of(out)]
     letters = [line["record"]["number"] for line in lines_of(dead)]
-    assert sorted(written + letters) == list(range(len(given)))
+    assert sorted(written + letters) == list(range(len(row_values)))
     for line in lines_of(out):
-        value = given[line["number"]]
+        value = row_values[line["number"]]
         if isinstance(value, str):
             assert line["value"] == value
 
@@ -76,29 +76,29 @@ def test_each_record_is_in_the_file_or_among_the_dead_letters(
 def test_an_odd_value_affects_no_other_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, raw, dead = odd_values(), io.BytesIO(), tmp_path / "dead.jsonl"
+    row_values, raw, dead = odd_values(), io.BytesIO(), tmp_path / "dead.jsonl"
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="utf-8"))
     sink = Stdout(lambda row: f"row {row.number}: {row.value}")
-    run_inline(topology(given, sink, dead).graph(), clock=ManualClock())
+    run_inline(topology(row_values, sink, dead).graph(), clock=ManualClock())
     lines = [line.split() for line in raw.getvalue().split(b"\n") if line.startswith(b"row ")]
     written = [int(words[1][:-1]) for words in lines]
     letters = [line["record"]["number"] for line in lines_of(dead)]
-    assert sorted(written + letters) == list(range(len(given)))
+    assert sorted(written + letters) == list(range(len(row_values)))
     assert letters, "the values without a repr"
 
 
 def test_records_reach_another_process_or_become_dead_letters(tmp_path: Path) -> None:
-    given = odd_values()
+    row_values = odd_values()
     dead = tmp_path / "dead.jsonl"
     with SimCluster(1) as cluster:
-        run = cluster.submit(topology(given, Keep, dead).graph(), Layout.ISOLATE)
+        run = cluster.submit(topology(row_values, Keep, dead).graph(), Layout.ISOLATE)
         assert run.wait(60.0)
-        kept = [row for task in run.results("sink") for row in task]
+        rows = [row for task in run.results("sink") for row in task]
         letters = [line["record"]["number"] for line in lines_of(dead)]
-        assert sorted([number for number, _ in kept] + letters) == list(range(len(given)))
-        for number, value in kept:
+        assert sorted([number for number, _ in rows] + letters) == list(range(len(row_values)))
+        for number, value in rows:
             if isinstance(value, str | bytes | bytearray):
-                assert value == given[number]
+                assert value == row_values[number]
 
 
 @with_fixtures
@@ -106,10 +106,12 @@ def test_records_reach_another_process_or_become_dead_letters(tmp_path: Path) ->
 def test_lines_of_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("text") / "lines.txt"
     path.write_bytes(data)
-    made = Topology("lines")
+    lines_topology = Topology("lines")
     source = TextFiles(str(path), errors="replace")
-    made.spout("lines", source).shuffle().bolt("out", JsonLines(path.with_name("out.jsonl")))
-    run_inline(made.graph(), clock=ManualClock())
+    lines_topology.spout("lines", source).shuffle().bolt(
+        "out", JsonLines(path.with_name("out.jsonl"))
+    )
+    run_inline(lines_topology.graph(), clock=ManualClock())
     assert len(lines_of(path.with_name("out.jsonl"))) >= data.count(b"\n")
 
 

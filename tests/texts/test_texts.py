@@ -74,8 +74,8 @@ def test_plain_value_is_carried_unchanged(value: Any) -> None:
 def test_json_of_any_values_is_json(fields: dict[str, Any]) -> None:
     for ascii_only in (True, False):
         text = utf8(json_of(fields, ensure_ascii=ascii_only))
-        found = json.loads(text, parse_constant=pytest.fail)  # NaN is not JSON
-        assert len(found) == len(fields)
+        parsed = json.loads(text, parse_constant=pytest.fail)  # NaN is not JSON
+        assert len(parsed) == len(fields)
 
 
 def test_an_odd_value_does_not_change_other_values_in_json() -> None:

@@ -102,8 +102,8 @@ def tables(recorded: Traces, limit: int, *, failed: bool) -> Iterator[Renderable
         kinds = [("latest", recorded.trees), ("slowest", recorded.slowest), *kinds]
     for title, trees in kinds:
         if trees:
-            some = f" ({limit:,} of {len(trees):,})" if len(trees) > limit else ""
-            yield _table(f"{title}{some}", trees[:limit])
+            shown_count = f" ({limit:,} of {len(trees):,})" if len(trees) > limit else ""
+            yield _table(f"{title}{shown_count}", trees[:limit])
 
 
 def drawn_tree(tree: TupleTrace) -> RenderableType:
@@ -239,13 +239,13 @@ def export_trees(
     exporter, count = OTLPSpanExporter(_endpoint(url), timeout=_TIMEOUT_S), 0
     try:
         waiting = spans(topology, trees, known)
-        while some := list(islice(waiting, _AT_ONCE)):
-            if exporter.export(some) is not SpanExportResult.SUCCESS:
+        while batch := list(islice(waiting, _AT_ONCE)):
+            if exporter.export(batch) is not SpanExportResult.SUCCESS:
                 raise ClusterError(
                     f"{shown(url)} does not take spans by OTLP over HTTP, after {count:,} of them: "
                     "the log line above says why. Is a collector listening there?"
                 )
-            count += len(some)
+            count += len(batch)
     finally:
         exporter.shutdown()
     return count

@@ -129,8 +129,8 @@ def is_own_host(header: str, hosts: Collection[str]) -> bool:
 
 def has_token(request: Request, token: str) -> bool:
     """Return whether a request has the token, compared in constant time."""
-    given = request.headers.get(TOKEN_HEADER, "")
-    return hmac.compare_digest(given.encode(), token.encode())
+    token_sent = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(token_sent.encode(), token.encode())
 
 
 # ---- experiments ---------------------------------------------------------------------------------
@@ -381,8 +381,8 @@ class _Static(StaticFiles):
     """Files that browsers may keep, and ask for again: an update must not need a reload. They are
     small, so each is read at once, not in three steps on other threads as a FileResponse is."""
 
-    def file_response(self, *given: Any, **named: Any) -> Response:
-        response = super().file_response(*given, **named)
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        response = super().file_response(*arguments, **named)
         if isinstance(response, FileResponse):
             response = Response(Path(response.path).read_bytes(), headers=response.headers)
         response.headers.update(_NO_CACHE)
@@ -398,11 +398,11 @@ def _reading(
     `optional` ones that are not given or empty; facts as JSON."""
 
     def answer(request: Request) -> Response:
-        given = {name: request.query_params.get(name) for name in parameters}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        values = {name: request.query_params.get(name) for name in parameters}
+        chosen = {name: value for name, value in values.items() if value is not None}
         chosen |= {name: request.query_params[name] for name in optional
                   if request.query_params.get(name)}  # fmt: skip
-        if len(chosen) < len(given):
+        if len(chosen) < len(values):
             return _json({"error": f"give these parameters: {', '.join(parameters)}"}, 400)
         try:
             answered = read(**chosen)
@@ -433,10 +433,10 @@ def _acting(
         except ValueError as error:
             return _json({"error": str(error)}, 400)
         try:
-            said = await run_in_threadpool(do)
+            answer = await run_in_threadpool(do)
         except SunshowerError as error:
             return _json({"error": str(error)}, 409)
-        return _json({"said": said})
+        return _json({"said": answer})
 
     return act
 
@@ -483,10 +483,10 @@ def _loaded(body: bytes) -> Any:
 def _act(source: TopologySource, body: bytes) -> Callable[[], str]:
     """The action that a body asks for. Raises ValueError."""
     actions = source.actions()
-    given = _loaded(body)
-    match given:
+    content = _loaded(body)
+    match content:
         case {"name": str(name), "action": str(action)}:
-            workers = given.get("workers")
+            workers = content.get("workers")
         case _:
             raise ValueError('an action is such as {"name": "words", "action": "activate"}')
     if action not in actions:

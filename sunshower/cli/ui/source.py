@@ -710,8 +710,8 @@ class TopologySource:
     def state(self, name: str, component: str, key: str = "") -> Facts:
         """The value of a key in the state of a component, or some keys with their values, as JSON.
         `key`: a text, or JSON; an array is a key of several fields."""
-        found = stored_entries(self._run(name), component, _fields_of(key), _KEYS_MAX)
-        return {"entries": [{"key": _value(each), "value": _value(value)} for each, value in found]}
+        items = stored_entries(self._run(name), component, _fields_of(key), _KEYS_MAX)
+        return {"entries": [{"key": _value(each), "value": _value(value)} for each, value in items]}
 
     def what_happens(self, name: str, action: str, workers: str = "") -> Facts:
         """Sentences about what an action will do; see `consequences`."""

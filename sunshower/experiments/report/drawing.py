@@ -277,8 +277,8 @@ def _latencies(edges_s: F64, history: History) -> tuple[F64, F64]:
     for ratio in (0.50, 0.99):
         ranks = np.ceil(ratio * sizes).astype(np.int64) - 1
         values = np.full(len(sizes), np.nan)
-        some = sizes > 0
-        values[some] = waited_s[order][(begins + ranks)[some]]
+        not_empty = sizes > 0
+        values[not_empty] = waited_s[order][(begins + ranks)[not_empty]]
         percentiles.append(values)
     return percentiles[0], percentiles[1]
 
@@ -391,7 +391,7 @@ def _paint(series: Series) -> Figure:
     panels.append((_failure_bars, bool(series.failures)))
     lane_in = _TWO_LINES_IN if any("\n" in label for label in rows) else _LANE_IN
     heights_in = [max(1, len(rows)) * lane_in]
-    heights_in += [_PANEL_IN if some else _LANE_IN for _, some in panels]
+    heights_in += [_PANEL_IN if has_values else _LANE_IN for _, has_values in panels]
     legend_in = -(-len(_causes(series)) // _LEGEND_COLUMNS) * _LEGEND_IN
     margins_in = _MARGINS_IN + _GAP_IN * len(panels) + legend_in
     figure = new_figure(_WIDTH_IN, sum(heights_in) + margins_in)
@@ -471,10 +471,10 @@ def height_of(values: F64) -> float:
 
     After a fault the delayed messages complete all at once.
     """
-    some = values[values > 0]
-    if not len(some):
+    positive = values[values > 0]
+    if not len(positive):
         return 0.0
-    usual = 4 * float(np.percentile(some, 75))
+    usual = 4 * float(np.percentile(positive, 75))
     return usual if values.max() > 1.5 * usual else float(values.max())
 
 
@@ -504,8 +504,8 @@ def _latency(ax: Axes, series: Series) -> None:
 def _marks(known: I64) -> list[int]:
     """Return the bins that get a marker: some with a value, and all isolated ones."""
     alone = (np.diff(known, prepend=-9) > 1) & (np.diff(known, append=known[-1] + 9) > 1)
-    some = known[:: max(1, len(known) // _MARKS)]
-    marks: list[int] = np.union1d(known[alone], some).tolist()
+    marked = known[:: max(1, len(known) // _MARKS)]
+    marks: list[int] = np.union1d(known[alone], marked).tolist()
     return marks
 
 
@@ -516,9 +516,9 @@ def _failure_bars(ax: Axes, series: Series) -> None:
     bottom = np.zeros(len(starts))
     for style, (cause, each) in enumerate(_causes(series)):
         counts = np.add.reduceat(each, starts)
-        some = counts > 0
+        seen = counts > 0
         ax.bar(
-            edges_s[:-1][some], counts[some], np.diff(edges_s)[some], bottom[some], align="edge",
+            edges_s[:-1][seen], counts[seen], np.diff(edges_s)[seen], bottom[seen], align="edge",
             color=FILLS[style], edgecolor=INK, linewidth=0.4, hatch=HATCHES[style],
             label=f"{cause} ({int(counts.sum()):,})",
         )  # fmt: skip

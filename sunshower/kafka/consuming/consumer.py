@@ -348,9 +348,9 @@ class Consumer:
         closing.start()
         closing.join(_CLOSE_S)
 
-    def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
+    def _call(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
         with client_errors(what, self.address):
-            return call(*given)
+            return call(*arguments)
 
     def _on_commit(self, error: Any, partitions: list[Any]) -> None:
         if self.on_commit is not None:

@@ -181,7 +181,7 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
 
 
 class Committer:
-    """Writes to `offsets` and keeps the last written value of each partition in `kept`.
+    """Writes to `offsets` and keeps the last written value of each partition in `written`.
 
     `stale` counts commits that were refused because the partitions had been reassigned; `failed`
     counts commits that failed otherwise. A thread runs the write where a store has no `write_soon`.
@@ -189,7 +189,7 @@ class Committer:
     """
 
     def __init__(self, offsets: Offsets, interceptor: Interceptor | None = None) -> None:
-        self.kept: dict[Partition, Committed] = {}
+        self.written: dict[Partition, Committed] = {}
         self.commits = self.stale = self.failed = 0
         self._offsets = offsets
         self._thread = ThreadPoolExecutor(1, "commits")
@@ -241,7 +241,7 @@ class Committer:
 
     def forget(self, partition: Partition) -> None:
         """Drop the stored value: another reader may commit this partition from now on."""
-        self.kept.pop(partition, None)
+        self.written.pop(partition, None)
         if self._underway is not None:  # a thread may read what it writes
             write, new = self._underway
             self._underway = write, {other: new[other] for other in new if other != partition}
@@ -258,7 +258,7 @@ class Committer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _new(self, wanted: Wanted) -> dict[Partition, Committed]:
-        return {p: committed for p, committed in wanted.items() if self.kept.get(p) != committed}
+        return {p: committed for p, committed in wanted.items() if self.written.get(p) != committed}
 
     def _without_thread(self, wanted: Wanted) -> Future[None] | None:
         write = self._offsets.write_soon(wanted)
@@ -287,7 +287,7 @@ class Committer:
             _LOG.warning("a commit has failed, and is tried again: %s", error)
         else:
             self.commits += 1
-            self.kept.update(wanted)
+            self.written.update(wanted)
 
 
 def intercept(call: Callable[[Any], None], seen: Any) -> None:
@@ -392,7 +392,7 @@ class PartitionReader(RebalanceListener):
                 place.leader_epoch = committed.fields.get("leaderEpoch", -1)
             self._set_metadata(place)
             if committed is not None:
-                self.committer.kept[partition] = committed
+                self.committer.written[partition] = committed
             if start.skipped:
                 self._skip(
                     place, start.offset, "too far behind, removed, or of a topic that was recreated"

@@ -42,13 +42,13 @@ class TopicSubscription:
 
     def __post_init__(self) -> None:
         check_all(self, _RULES)
-        given = {
+        choices = {
             name: value
             for name in ("topics", "pattern", "partitions")
             if (value := getattr(self, name)) not in ((), None)
         }
-        if len(given) != 1:
-            several = " and ".join(given) or "nothing"
+        if len(choices) != 1:
+            several = " and ".join(choices) or "nothing"
             raise ConfigError(
                 f"a subscription to {several}: give exactly one of topics=[…], pattern='…' and "
                 "partitions=[Partition('topic', 0), …]"

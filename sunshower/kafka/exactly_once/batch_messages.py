@@ -65,8 +65,8 @@ class KafkaMessages:
         self._where, self._message = f"KafkaMessages({topic})", message
         check_names(message, MessageParts.__annotations__, self._where, TopologyError)
         self._settings, self._topic, self._id = checked_settings(settings), topic, transactional_id
-        own = {"transactional.id": self._id, "isolation.level": "read_committed"}
-        for setting, value in own.items():
+        fixed = {"transactional.id": self._id, "isolation.level": "read_committed"}
+        for setting, value in fixed.items():
             if self._settings.get(setting, value) != value:
                 raise ConfigError(
                     f"{self._where}: {setting} of the settings is {self._settings[setting]!r}, and "
@@ -93,8 +93,8 @@ class KafkaMessages:
 
 def _bytes_of(settings: Settings, name: str) -> Any:
     """A limit of the client, in bytes; what is no number is unchanged."""
-    given = settings.get(name, _CLIENT_BYTES)
-    return int(given) if isinstance(given, str) and given.isdecimal() else given
+    value = settings.get(name, _CLIENT_BYTES)
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 class _Topic:

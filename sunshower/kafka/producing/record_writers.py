@@ -138,8 +138,8 @@ def parsed_avro(schema: Any) -> tuple[Any, Any, dict[str, Any]]:
         raise missing("Avro", error) from error
     named: dict[str, Any] = {}
     try:
-        given = json.loads(schema) if isinstance(schema, str) else schema
-        return given, parse_schema(given, named_schemas=named), named
+        parsed = json.loads(schema) if isinstance(schema, str) else schema
+        return parsed, parse_schema(parsed, named_schemas=named), named
     except Exception as error:
         raise ConfigError(
             f"Avro: schema: it is not one of Avro ({message_of(error)}); correct it, or leave it "
@@ -150,10 +150,10 @@ def parsed_avro(schema: Any) -> tuple[Any, Any, dict[str, Any]]:
 def parsed_json_schema(schema: Any) -> Any:
     """A JSON Schema, a text or a dictionary, as a value of JSON. Raises ConfigError for a text that
     is none."""
-    given = None
+    parsed = None
     try:
-        given = json.loads(schema) if isinstance(schema, str) else schema
-        why = "" if isinstance(given, Mapping | bool) else f"it is {given!r:.100}"
+        parsed = json.loads(schema) if isinstance(schema, str) else schema
+        why = "" if isinstance(parsed, Mapping | bool) else f"it is {parsed!r:.100}"
     except ValueError as error:
         why = message_of(error)
     if why:
@@ -161,7 +161,7 @@ def parsed_json_schema(schema: Any) -> Any:
             f"JsonSchema: schema: it is not a JSON Schema ({why}); correct it, or leave it out for "
             "that of the record type"
         )
-    return given
+    return parsed
 
 
 def avro_encoder(
@@ -175,8 +175,8 @@ def avro_encoder(
     from sunshower.arrow.message_schemas import avro_schema, avro_value, kind_of_records
 
     kind = kind_of_records(record_type)
-    given, parsed, _ = parsed_avro(avro_schema(kind, {}) if schema is None else schema)
-    text = json.dumps(given)
+    schema_given, parsed, _ = parsed_avro(avro_schema(kind, {}) if schema is None else schema)
+    text = json.dumps(schema_given)
     start, value_of = ids.frame(topic, part, text, "AVRO"), avro_value(kind)
     has_ints = '"int"' in text and schema is not None  # which fastavro writes with 64 bits
 

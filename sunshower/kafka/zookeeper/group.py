@@ -82,7 +82,8 @@ def by_range_of_threads(partitions: Iterable[Partition], streams: Streams) -> Th
     more, in every topic."""
     readers = threads_by_topic(streams)
     assigned: dict[StreamThread, list[Partition]] = {
-        thread: [] for thread in _in_order({thread for some in readers.values() for thread in some})
+        thread: []
+        for thread in _in_order({thread for threads in readers.values() for thread in threads})
     }
     for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
         if threads := readers.get(topic):
@@ -101,13 +102,14 @@ def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) ->
     of streams for every topic.
     """
     threads = threads_by_topic(streams)
-    if len({tuple(some) for some in threads.values()}) > 1:
+    if len({tuple(readers) for readers in threads.values()}) > 1:
         raise KafkaError(
             "partitions can be dealt round robin only if all members of the group subscribe to "
             "the same topics, and each with the same number of streams for every topic. The "
             "streams are now "
             + "; ".join(
-                f"{topic}: {', '.join(map(str, some))}" for topic, some in sorted(threads.items())
+                f"{topic}: {', '.join(map(str, readers))}"
+                for topic, readers in sorted(threads.items())
             )
             + ". Use the range assignment, or make the subscriptions equal."
         )
@@ -129,7 +131,7 @@ def threads_by_topic(streams: Streams) -> dict[str, list[StreamThread]]:
             threads.setdefault(topic, []).extend(
                 StreamThread(member, number) for number in range(count)
             )
-    return {topic: _in_order(some) for topic, some in threads.items()}
+    return {topic: _in_order(members) for topic, members in threads.items()}
 
 
 def java_hash(text: str) -> int:
@@ -157,9 +159,9 @@ Rule = Callable[..., ThreadAssignment]
 
 def _is_assignment(value: Any, partitions: Collection[Partition]) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(thread, StreamThread) and isinstance(some, Collection) and {*some} <= known
+        isinstance(thread, StreamThread) and isinstance(parts, Collection) and {*parts} <= known
         for known in [{*partitions}]
-        for thread, some in value.items()
+        for thread, parts in value.items()
     )
 
 
@@ -514,7 +516,7 @@ class ZooKeeperGroup(PartitionSharing):
         seen = [self._members, topics, *by_topic]
         known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
         if self._decided is None or not known:
-            partitions = sorted(partition for some in by_topic for partition in some)
+            partitions = sorted(partition for group in by_topic for partition in group)
             view = _View(self._members, tuple(partitions))
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
@@ -526,17 +528,17 @@ class ZooKeeperGroup(PartitionSharing):
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
         data = {name: member.data for name, member in view.members.items()}
-        given = (data,) if self._membership.data is not None else ()
-        assigned = self._rule(view.partitions, streams, *given)
+        of_members = (data,) if self._membership.data is not None else ()
+        assigned = self._rule(view.partitions, streams, *of_members)
         if not _is_assignment(assigned, view.partitions):
             raise ConfigError(
                 f"the rule of {self._home} returned {assigned!r:.200}; let it return a dict: for "
                 "each StreamThread a list of partitions, of those that it was given"
             )
-        mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
-        for thread in (thread for thread, some in mine.items() if not some):
+        mine = {thread: parts for thread, parts in assigned.items() if thread.member == self._name}
+        for thread in (thread for thread, parts in mine.items() if not parts):
             _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)
-        return {partition: thread for thread, some in mine.items() for partition in some}
+        return {partition: thread for thread, parts in mine.items() for partition in parts}
 
     def _release(self) -> None:
         """Withdraw owner nodes of partitions assigned to others, or to another thread of ours."""

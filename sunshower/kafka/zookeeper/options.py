@@ -423,12 +423,12 @@ class ByZooKeeperGroup(_InZooKeeper):
         super().__post_init__()
         FUNCTION.check("ByZooKeeperGroup: rule", self.rule)
         _DATA.check("ByZooKeeperGroup: data", self.data)
-        given = ("partitions", "streams", "data")[: 2 if self.data is None else 3]
+        names = ("partitions", "streams", "data")[: 2 if self.data is None else 3]
         try:
-            signature(self.rule).bind(*given)
+            signature(self.rule).bind(*names)
         except TypeError:
             raise ConfigError(
-                f"ByZooKeeperGroup: rule, {name_of(self.rule)}, must take ({', '.join(given)}): "
+                f"ByZooKeeperGroup: rule, {name_of(self.rule)}, must take ({', '.join(names)}): "
                 "give a function of these. The data of the members come with data= only"
             ) from None
         by_topic = self.streams if isinstance(self.streams, Mapping) else {"": self.streams}

@@ -244,10 +244,10 @@ class _LimitFinder:
                 if not any(t.wanted > BUSY and t.waited > _DELAYED for t in known):
                     continue  # its tasks wait for something else
                 others = f", mostly by other programs (this topology uses {ours:.0%})"
-            most = max(self._loads, key=lambda name: self._loads[name].demand)
+            busiest = max(self._loads, key=lambda name: self._loads[name].demand)
             text = (
                 f"The processors of {machine} are full ({share:.0%}{others}): it needs more "
-                f"machines, or faster code, of {most} first."
+                f"machines, or faster code, of {busiest} first."
             )
             return Limit(LimitKind.PROCESSOR, text)
         return None
@@ -314,7 +314,8 @@ class _LimitFinder:
         room = [task for task in tasks if task.limit and task.counts.pending >= task.limit]
         if not room:
             return None
-        most, setting = sum(task.limit or 0 for task in room), self._plan.graph.config.spout_pending
+        limit = sum(task.limit or 0 for task in room)
+        setting = self._plan.graph.config.spout_pending
         p50 = self._snapshot.latencies(id).percentile(50) or 0.0
         how = (
             "spout_pending=auto found no gain in more"
@@ -322,7 +323,7 @@ class _LimitFinder:
             else (f"spout_pending={setting} allows no more")
         )
         text = (
-            f"{id} waits for open trees to complete: {most:,} are open, and {how}. One takes "
+            f"{id} waits for open trees to complete: {limit:,} are open, and {how}. One takes "
             f"{p50:.2g} s, mostly outside of the tasks' code."
         )
         return Limit(LimitKind.PENDING, text, id)

@@ -280,8 +280,8 @@ class Master:
         for other in self.lives:
             if other != worker:
                 self._send_lives(other)
-        own = [task for task in tasks if task.component != ACKER]
-        self.log.start(worker, life, own, crash_report)
+        executors = [task for task in tasks if task.component != ACKER]
+        self.log.start(worker, life, executors, crash_report)
         return Welcome(
             life,
             self.lives,
@@ -674,9 +674,9 @@ class Master:
             self._tell(worker, "pack", self.stored.moves + 1, leaves, fresh)
         return bool(unpacked)
 
-    def _tell(self, worker: int, what: str, *given: Any) -> None:
+    def _tell(self, worker: int, what: str, *arguments: Any) -> None:
         if not self.is_isolated(worker, self.stored.lives.get(worker, 0)):
-            self._said.append(Tell(worker, what, given))
+            self._said.append(Tell(worker, what, arguments))
 
     def _send_lives(self, worker: int) -> None:
         """Send a worker the lives of all workers, and the crash reports of former ones."""

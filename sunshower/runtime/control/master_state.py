@@ -208,7 +208,11 @@ class MasterState:
         retired = {
             name: Totals(
                 Counts.from_fields(item),
-                {kind: Latencies(*own[name]) for kind, own in measured.items() if name in own},
+                {
+                    kind: Latencies(*latencies[name])
+                    for kind, latencies in measured.items()
+                    if name in latencies
+                },
             )
             for name, item in stored.get("retired", {}).items()
         }

@@ -201,12 +201,12 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
             wanted[name] = wanted.get(name, 0.0) + amount
     for name, amount in wanted.items():
         if amount > (available := room.free(name)) + _TINY:
-            one, all_of = _one(name, amount), _one(name, available)
+            needed, all_of = _one(name, amount), _one(name, available)
             whose = "its new workers" if others else "its workers"
             besides = " besides what its other workers request" if others else ""
             drained = len(view.staying) < len(view.nodes)
             nodes = "all nodes that are not being drained" if drained else "all nodes"
-            return f"{whose} request {one} together, and {nodes} have {all_of}{besides}"
+            return f"{whose} request {needed} together, and {nodes} have {all_of}{besides}"
     return None
 
 
@@ -395,8 +395,10 @@ class NodeMoves:
     def _with_room(self, plan: Plan) -> Collection[int]:
         """The workers with tasks that leave nodes that are being drained, if others have room."""
         hosted = {worker: at for worker, at in self.view.places.items() if worker in plan.workers}
-        own = {worker: movable(plan, worker) for worker in self.view.leaving(plan.workers)}
-        requests = {worker: plan.request_of_tasks(tasks) for worker, tasks in own.items() if tasks}
+        leaving = {worker: movable(plan, worker) for worker in self.view.leaving(plan.workers)}
+        requests = {
+            worker: plan.request_of_tasks(tasks) for worker, tasks in leaving.items() if tasks
+        }
         view = NodeView(self.view.nodes, hosted)
         return choices(requests, view, plan.graph.config.placement).keys()
 

@@ -209,10 +209,10 @@ def with_counts(plan: Plan, counts: Mapping[str, int], last_id: int = 0) -> Plan
             )
     tasks, last_id = list[Task](), max(last_id, *(task.id for task in plan.tasks))
     for name in [*plan.graph.components, ACKER]:
-        own = plan.tasks_of(name)
-        wanted = changed.get(name, len(own))
-        tasks += own[:wanted]
-        for index in range(len(own), wanted):
+        present = plan.tasks_of(name)
+        wanted = changed.get(name, len(present))
+        tasks += present[:wanted]
+        for index in range(len(present), wanted):
             last_id += 1
             worker = plan.workers[index % len(plan.workers)]
             tasks.append(Task(last_id, name, index, worker))

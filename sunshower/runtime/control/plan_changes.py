@@ -80,8 +80,8 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
     shards and workers, and a worker for each task. What a command gives, or the file says otherwise
     than the one that `declared` the present plan, wins. Returns also what is kept, a line each, for
     users."""
-    own = {name: len(before.tasks_of(name)) for name in [*before.graph.components, ACKER]}
-    unmoved, now = make_plan(_with_numbers(declared, own)), len(before.workers)
+    task_counts = {name: len(before.tasks_of(name)) for name in [*before.graph.components, ACKER]}
+    unmoved, now = make_plan(_with_numbers(declared, task_counts)), len(before.workers)
     is_changed = len(unmoved.workers) != now
     layout = Layout.ISOLATE if before.layout is Layout.ISOLATE and is_changed else Layout.PACK
     counts, lines = _counts(before, declared, given, layout)
@@ -101,8 +101,8 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
         return wanted, lines
     config = replace(graph.config, workers=number)
     then = given.with_tasks(make_plan(replace(graph, config=config)).tasks)
-    if len(then.workers) < (most := min(number, now)):  # a rebalance spreads them further
-        then = placed(then, replan(then, most, Layout.PACK))
+    if len(then.workers) < (workers_max := min(number, now)):  # a rebalance spreads them further
+        then = placed(then, replan(then, workers_max, Layout.PACK))
     if not isinstance(workers, Between) and len(then.workers) != len(wanted.workers):
         lines.append(f"workers: the {len(then.workers)} that it has are kept")
     return then, lines
@@ -113,10 +113,10 @@ def _counts(
 ) -> tuple[dict[str, int], list[str]]:
     """How many tasks of each component, and acker shards, the `given` code gets; and what of it is
     kept, a line each."""
-    said, says = make_plan(declared, layout), make_plan(given.graph, layout)
+    former_plan, given_plan = make_plan(declared, layout), make_plan(given.graph, layout)
     counts, lines = dict[str, int](), list[str]()
     for name in [*given.graph.components, ACKER]:
-        was, now, new = (len(plan.tasks_of(name)) for plan in (said, before, says))
+        was, now, new = (len(plan.tasks_of(name)) for plan in (former_plan, before, given_plan))
         bounds, former = (_declared(graph, name) for graph in (given.graph, declared))
         counts[name] = bounds.clamp(now) if isinstance(bounds, Between) and now else new
         if isinstance(bounds, Between) or not now or not was:

@@ -108,8 +108,8 @@ class _Deciding:
             id: max(load.demand, windows.latest[id].demand) for id, load in self._loads.items()
         }
         workers = plan.graph.config.workers
-        most = workers.most if isinstance(workers, Between) else workers
-        self._workers_max = len(plan.workers) if WORKERS in held else max(len(plan.workers), most)
+        limit = workers.most if isinstance(workers, Between) else workers
+        self._workers_max = len(plan.workers) if WORKERS in held else max(len(plan.workers), limit)
 
     def decide(self) -> Decision:
         """The decision."""
@@ -218,12 +218,12 @@ class _Deciding:
 
     # ---- the next plan ---------------------------------------------------------------------------
 
-    def _best(self, id: str, most: int, factor: float) -> tuple[dict[str, int], int | None] | None:
+    def _best(self, id: str, limit: int, factor: float) -> tuple[dict[str, int], int | None] | None:
         """The fewest workers (None: as many as now), and with them the fewest tasks of a component
-        up to `most`, so that the busiest worker has time left, or else as much as possible; None:
+        up to `limit`, so that the busiest worker has time left, or else as much as possible; None:
         no plan is better than the present one. `factor`: by which all loads grow."""
         demand = {name: tasks * factor for name, tasks in self._demand.items()}
-        tasks = {id: most} if id else {}
+        tasks = {id: limit} if id else {}
         counts: list[int | None] = [None]
         if self._plan.layout is Layout.PACK:
             counts += range(len(self._plan.workers) + 1, self._workers_max + 1)
@@ -235,7 +235,7 @@ class _Deciding:
                 break
         if peak >= _GAIN * self._peak(demand, only=id):
             return None
-        for number in range(len(self._plan.tasks_of(id)) + 1, most):
+        for number in range(len(self._plan.tasks_of(id)) + 1, limit):
             if self._peak(demand, {id: number}, chosen, id) <= max(peak, TARGET) + 1e-9:
                 return {id: number}, chosen
         return tasks, chosen

@@ -227,11 +227,11 @@ class TaskFaults:
             return call
         waiting = iter(hits.tolist())
 
-        def disturbed(*given: Any) -> Any:
+        def disturbed(*arguments: Any) -> Any:
             self.slow_down(1)
             if next(waiting):
                 raise self.error
-            return call(*given)
+            return call(*arguments)
 
         return disturbed
 

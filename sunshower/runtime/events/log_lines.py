@@ -118,8 +118,8 @@ class LogCapture:
         """Capture each record that a logger of this process makes."""
         before = logging.getLogRecordFactory()
 
-        def make(*given: Any, **named: Any) -> logging.LogRecord:
-            record = before(*given, **named)
+        def make(*arguments: Any, **named: Any) -> logging.LogRecord:
+            record = before(*arguments, **named)
             with suppress(Exception):  # a log call of user code never fails by this
                 self.note(record)
             return record

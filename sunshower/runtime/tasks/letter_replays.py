@@ -127,8 +127,8 @@ class LetterReplays(SpoutSource):
 
     def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
         for number, payload, attempt in replays:
-            given = ([payload.record], [payload], [number], attempt, now)
-            sender.send(payload.stream, *given)
+            arguments = ([payload.record], [payload], [number], attempt, now)
+            sender.send(payload.stream, *arguments)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id

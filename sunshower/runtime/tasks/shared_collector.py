@@ -51,10 +51,10 @@ class SharedCollector:
         """The task does not run any more."""
         self.thread = 0
 
-    def take(self, most: int | None = None) -> Iterator[Call]:
-        """Remove and yield the calls that wait now, in their order, `most` at most."""
+    def take(self, limit: int | None = None) -> Iterator[Call]:
+        """Remove and yield the calls that wait now, in their order, `limit` at most."""
         count = len(self.calls)
-        for _ in range(count if most is None else min(count, most)):
+        for _ in range(count if limit is None else min(count, limit)):
             yield self.calls.popleft()
         if self._waiting:
             with self._lock:

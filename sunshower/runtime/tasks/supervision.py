@@ -312,7 +312,7 @@ class Supervised:
         return figures
 
 
-def _figures(given: Mapping[str, float]) -> dict[str, float]:
+def _figures(figures: Mapping[str, float]) -> dict[str, float]:
     """The first 1,000 figures, as numbers, and their names, which may come from records."""
-    pairs = islice(given.items(), _FIGURES_MAX)
+    pairs = islice(figures.items(), _FIGURES_MAX)
     return {clip(name, _NAME_BYTES): float(value) for name, value in pairs}

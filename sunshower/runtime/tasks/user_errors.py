@@ -41,9 +41,9 @@ def about(error: BaseException, record: Any, step: str) -> str:
         step = code.co_qualname.rpartition("<locals>.")[2]
         if step == "<lambda>":
             step = f"lambda in line {code.co_firstlineno}"
-        given = _argument(frames[0][0])
-        if given is not None and _fields_of(given):
-            record = given
+        argument = _argument(frames[0][0])
+        if argument is not None and _fields_of(argument):
+            record = argument
     if record is None:
         return f"step `{step}`" if frames else ""
     fields = _fields_of(record)
@@ -114,12 +114,12 @@ def _users(frames: Sequence[traceback.FrameSummary]) -> list[int]:
     return [at for at, frame in enumerate(frames) if not frame.filename.startswith(_LIBRARIES)]
 
 
-def _lines(error: traceback.TracebackException, most: int) -> Iterator[str]:
+def _lines(error: traceback.TracebackException, lines_max: int) -> Iterator[str]:
     """The lines of one error, with the last frames of the user."""
     frames = _frames(error)
     users = _users(frames)
     deeper = frames[users[-1] + 1 :]
-    shown = users[-(most - 1 if deeper and most > 1 else most) :]
+    shown = users[-(lines_max - 1 if deeper and lines_max > 1 else lines_max) :]
     yield _TITLE
     yield from _plain(frames[at] for at in shown)
     if deeper:

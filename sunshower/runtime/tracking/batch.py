@@ -61,8 +61,8 @@ class Anchors:
     def together(self, which: slice | I64) -> Anchors | None:
         """Return the trees of the records at `which`, shared by all that is made from these; None:
         they have none."""
-        some = self.select(which)
-        return Anchors(some.roots, some.offsets, shared=True) if len(some.roots) else None
+        anchors = self.select(which)
+        return Anchors(anchors.roots, anchors.offsets, shared=True) if len(anchors.roots) else None
 
     def __len__(self) -> int:
         return len(self.roots) if self.offsets is None else len(self.offsets) - 1

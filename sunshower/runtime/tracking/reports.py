@@ -35,10 +35,10 @@ class FailedRoots(list[tuple[int, Failure]]):
 
     def add(self, fails: Iterable[tuple[int, Failure]]) -> None:
         """Add roots with their failures, which several of them may share."""
-        given = stored = None
+        former = stored = None
         for root, failure in fails:
-            if stored is None or failure is not given:
-                given = stored = failure
+            if stored is None or failure is not former:
+                former = stored = failure
                 if self.text_bytes + failure.size > _TEXTS_BYTES:
                     stored = failure.short
                 self.text_bytes += stored.size

@@ -95,7 +95,7 @@ class OutputStreams:
         self._channels = {channel for route in routes for channel in route.channels}
         self._remote = [channel for channel in self._channels if isinstance(channel, RemoteChannel)]
         self._gates = [channel for route in routes for channel in _needed(route)]
-        self._choices = [found for route in routes if (found := _free_to_choose(route))]
+        self._choices = [choice for route in routes if (choice := _free_to_choose(route))]
         often = [out for id, out in output_streams.items() if id not in (DEAD_LETTERS, WATERMARKS)]
         self._metered = {c for stream in often for route in stream.routes for c in route.channels}
         self._widest = max((len(route.channels) for route in routes), default=1)

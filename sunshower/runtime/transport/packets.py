@@ -50,7 +50,11 @@ _DECODE_ERRORS = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(OverflowError, RecursionError, MemoryError),
 )
-_FAILURE_TYPES = {one.name: type(one.default) for one in fields(Failure) if one.name != "cause"}
+_FAILURE_TYPES = {
+    attribute.name: type(attribute.default)
+    for attribute in fields(Failure)
+    if attribute.name != "cause"
+}
 Number = TypeVar("Number", np.uint64, np.float64)
 _bytes_of: Callable[[U64 | F64], bytes] = np.ndarray.tobytes
 Grant = tuple[int, int, int, Credit]  # source task, target task, frames up to
@@ -465,8 +469,8 @@ def _shared(failures: FailedRoots) -> list[list[Any]]:
 
 def _single(shared: list[list[Any]]) -> FailedRoots:
     failed_roots = FailedRoots()
-    for given, roots in shared:
-        failure = Failure(**{**given, "cause": Cause(given["cause"])})
+    for fields_of_failure, roots in shared:
+        failure = Failure(**{**fields_of_failure, "cause": Cause(fields_of_failure["cause"])})
         if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
             raise TypeError("a field of a failure has another type")
         failed_roots.add((root, failure) for root in _roots(roots).tolist())
@@ -522,7 +526,7 @@ class PacketReader:
         for report in packet.reports.values():
             roots += [*report.roots(), *report.asks]
             roots.append(np.array([root for root, _ in report.fails], np.uint64))
-        if roots := [some for some in roots if len(some)]:
+        if roots := [part for part in roots if len(part)]:
             is_known &= bool(slots_of(np.concatenate(roots)).max() < self._slots)
         if not is_known:
             raise CorruptPacket(f"a packet of worker {packet.sender} is not of this topology")

@@ -250,8 +250,8 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
         where: Predicate | None = None,
     ) -> None:
         self.function, self.initial = function, initial
-        own = str(getattr(function, "__name__", type(function).__name__))
-        self.name = name or ("value" if own == "<lambda>" else own)
+        function_name = str(getattr(function, "__name__", type(function).__name__))
+        self.name = name or ("value" if function_name == "<lambda>" else function_name)
         self._choose_by(where)
 
     def bind(self, schema: Schema, where: str) -> Self:

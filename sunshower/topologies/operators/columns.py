@@ -103,10 +103,14 @@ class CombineColumns(Combine):
     takes_tables = True
 
     def __init__(
-        self, schema: Schema, by: Sequence[str], one: CombinerAggregator[Any, Any], parts: Any
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        aggregator: CombinerAggregator[Any, Any],
+        parts: Any,
     ) -> None:
-        super().__init__(schema, by, [one])
-        self._parts: Sequence[CombinerAggregator[Any, Any]] = parts  # that `one` consists of
+        super().__init__(schema, by, [aggregator])
+        self._parts: Sequence[CombinerAggregator[Any, Any]] = parts  # that `aggregator` consists of
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if not is_table(rows):

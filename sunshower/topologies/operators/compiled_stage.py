@@ -199,8 +199,8 @@ class OperatorBolt(Bolt[Any, Any]):
         sums: dict[str, float] = {}
         for operator in self.operators:
             reader = getattr(operator, "reader", None)  # of event times
-            own = reader.figures() if reader is not None else {}
-            for name, value in {**own, **(_call(operator, "figures") or {})}.items():
+            of_reader = reader.figures() if reader is not None else {}
+            for name, value in {**of_reader, **(_call(operator, "figures") or {})}.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums
 
@@ -218,12 +218,12 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def snapshot(self) -> list[Any] | None:
         state = [_call(operator, "snapshot") for operator in self.operators]
-        return None if all(own is None for own in state) else state
+        return None if all(part is None for part in state) else state
 
     def restore(self, state: list[Any] | None) -> None:
         state = state or [None] * len(self.operators)
-        for operator, own in zip(self.operators, state, strict=True):
-            _call(operator, "restore", own)
+        for operator, part in zip(self.operators, state, strict=True):
+            _call(operator, "restore", part)
 
     def __sunshower_code__(self) -> list[str]:
         """The source of the functions that its steps become, and what calls the async ones."""

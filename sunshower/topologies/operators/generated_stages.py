@@ -328,7 +328,7 @@ def _lines_of_rows(source: _Source, step: RowOperator) -> Iterator[str]:
             case "let":
                 yield f"rows = [{text} for row in rows]{comment}"
             case "each":
-                yield f"rows = [made for row in rows for made in {text}]{comment}"
+                yield f"rows = [output for row in rows for output in {text}]{comment}"
             case "if":
                 yield f"rows = [row for row in rows if {text}]{comment}"
             case "do":

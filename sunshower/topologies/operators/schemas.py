@@ -206,8 +206,8 @@ def _may_be(kind: Any, declared: Any) -> bool:
     if not {*map(_origin, (*kinds, *wanted))} <= _KNOWN:
         return True
     return any(
-        issubclass(given, expected) or (given, expected) == (int, float)
-        for given in map(_origin, kinds)
+        issubclass(actual, expected) or (actual, expected) == (int, float)
+        for actual in map(_origin, kinds)
         for expected in [*map(_origin, wanted)]
     )
 
@@ -238,8 +238,8 @@ def joined_keys(
     for (schema, _), names in ((left, ours), (right, theirs)):
         for name in names:
             schema.check_field(name, where)
-    for own, other in zip(ours, theirs, strict=True):
-        check_equatable((left[0], own), (right[0], other), where)
+    for our_name, their_name in zip(ours, theirs, strict=True):
+        check_equatable((left[0], our_name), (right[0], their_name), where)
     return ours, theirs
 
 
@@ -288,17 +288,20 @@ def check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: 
     """Raise RecordMismatch for two fields whose types have no equal values."""
     kinds = [schema.kind(name) for schema, name in (left, right)]
     families = [
-        next((own for own in _FAMILIES if isinstance(kind, type) and issubclass(kind, own)), None)
+        next(
+            (family for family in _FAMILIES if isinstance(kind, type) and issubclass(kind, family)),
+            None,
+        )
         for kind in kinds
     ]
     if None not in families and families[0] != families[1]:
-        one, other = (
+        left_text, right_text = (
             f"{schema.name}.{name} is {name_of(kind)}"
             for (schema, name), kind in zip((left, right), kinds, strict=True)
         )
         raise RecordMismatch(
-            f"{where}: {one}, and {other}: no value of one equals one of the other; make them the "
-            "same first, with .map"
+            f"{where}: {left_text}, and {right_text}: no value of one equals one of the other; "
+            "make them the same first, with .map"
         )
 
 
@@ -345,7 +348,7 @@ def code_name(code: Any) -> str:
 
 
 def bound_aggregators(
-    given: Sequence[Any],
+    aggregators: Sequence[Any],
     schema: Schema,
     by: Sequence[str],
     fields: Columns | None,
@@ -354,19 +357,19 @@ def bound_aggregators(
 ) -> tuple[tuple[Any, ...], Schema]:
     """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
     and `more` (name → type), and what each aggregator emits. Raises TopologyError."""
-    for aggregator in given:
+    for aggregator in aggregators:
         if not isinstance(aggregator, AnyAggregator):
             hint = f"{aggregator.__name__}()" if isinstance(aggregator, type) else "count()"
             raise TopologyError(
                 f"{where}: {name_of(aggregator)} is no aggregator; give an instance of a "
                 f"CombinerAggregator, ReducerAggregator or Aggregator, as in {hint}"
             )
-    if not given:
+    if not aggregators:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
-    for aggregator in given:
+    for aggregator in aggregators:
         if (predicate := predicate_of(aggregator)) is not None:
             check_choice(predicate, schema, f"{where}: {type(aggregator).__name__}(where=…)")
-    bound = tuple(of_chosen(aggregator.bind(schema, where)) for aggregator in given)
+    bound = tuple(of_chosen(aggregator.bind(schema, where)) for aggregator in aggregators)
     emitted = [name for aggregator in bound for name in aggregator.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:
         raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")

@@ -438,8 +438,8 @@ def totals_of(
     """Declare the totals of a stream, grouped by the fields `by`. Raises TopologyError."""
     where = location(stream, by, "aggregate")
     check_names(settings, TotalsSettings.__annotations__, where, TopologyError)
-    given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
-    aggregator = single(given, by, settings.get("parallelism", 1), where)
+    bound, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+    aggregator = single(bound, by, settings.get("parallelism", 1), where)
     id = free_id(stream.topology, settings, "-".join(aggregator.emits), where)
     if (lineage := stream.lineage) is not None:
         check_replaces(lineage, where)

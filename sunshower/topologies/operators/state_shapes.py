@@ -91,15 +91,15 @@ def states_of(component: Component) -> dict[str, StateShape]:
     for step in component.operators:
         if hasattr(step, "snapshot"):
             by = (keys, tuple(getattr(step, "by", ())))
-            own = getattr(step, "declared", None) or {
+            attributes = getattr(step, "declared", None) or {
                 name: value for name, value in vars(step).items() if name not in _CODE
             }
             if isinstance(step, KeyedProcess):  # all else belongs to its function
                 declared = getattr(step, "declared", None) or {}
-                own = {"has_timers": getattr(step, "has_timers", None), **declared}
+                attributes = {"has_timers": getattr(step, "has_timers", None), **declared}
                 if step.kind is not KeyState:
-                    own["kind"] = step.kind
-            operator = type(step).__name__, shape_of(own)
+                    attributes["kind"] = step.kind
+            operator = type(step).__name__, shape_of(attributes)
             if (store := getattr(step, "store", None)) is not None:
                 shapes[store.name] = _of_store(store, by, operator)
             else:
@@ -137,10 +137,10 @@ def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
             continue
         calls, contents = getattr(node, "calls", None), getattr(node, "contents", None)
         by = getattr(node.slot, "by", ())
-        own = {name: vars(node)[name] for name in _OF_BATCHES if name in vars(node)}
+        attributes = {name: vars(node)[name] for name in _OF_BATCHES if name in vars(node)}
         if contents is not None:
-            own["aggregators"] = contents.aggregators
-        operator = type(node).__name__, shape_of(own)
+            attributes["aggregators"] = contents.aggregators
+        operator = type(node).__name__, shape_of(attributes)
         store = getattr(node, "store", None) if calls is None else calls.store
         values = None if store is None else store.values
         shapes[node.slot.name] = StateShape(shape_of(node.slot.factory), by, operator, 1, values)
@@ -170,9 +170,9 @@ def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:
     if isinstance(value, set | frozenset):
         return tuple(sorted(repr(shape_of(element, inside)) for element in value))
     if is_dataclass(value):
-        own = {part.name: getattr(value, part.name) for part in fields(value) if part.compare}
+        parts = {part.name: getattr(value, part.name) for part in fields(value) if part.compare}
     elif hasattr(value, "__dict__"):
-        own = getattr(value, "declared_shape", None) or vars(value)
+        parts = getattr(value, "declared_shape", None) or vars(value)
     else:  # such as a Path
         return type(value).__qualname__, repr(value)
-    return type(value).__qualname__, shape_of(own, inside)
+    return type(value).__qualname__, shape_of(parts, inside)

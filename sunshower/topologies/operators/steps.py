@@ -179,11 +179,11 @@ class Filter(RowFunction):
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if self.calls is None:
-            kept = [row for row in rows if self.function(row)]
+            passing = [row for row in rows if self.function(row)]
         else:
-            kept = self.expand_all(rows)
-        if kept:
-            emit(kept)
+            passing = self.expand_all(rows)
+        if passing:
+            emit(passing)
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
         return (row,) if result else ()
@@ -239,8 +239,8 @@ class TakeBranch(RowOperator):
         self.number = number
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        if kept := [row for number, row in rows if number == self.number]:
-            emit(kept)
+        if passing := [row for number, row in rows if number == self.number]:
+            emit(passing)
 
     def expand(self, row: Any) -> Iterable[Any]:
         return (row[1],) if row[0] == self.number else ()

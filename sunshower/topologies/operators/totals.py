@@ -279,19 +279,21 @@ class Several(CombinerAggregator[Any, list[Any]]):
 
     def result(self, value: list[Any]) -> tuple[Any, ...]:
         pairs = zip(self.combiners, value, strict=True)
-        return tuple(combiner.result(own) for combiner, own in pairs)
+        return tuple(combiner.result(total) for combiner, total in pairs)
 
 
 def single(
-    given: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
+    aggregators: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
 ) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
     """The aggregators as one. Raises TopologyError if they cannot be."""
     check_one_task(by, parallelism, where)
-    combiners = [aggregator for aggregator in given if isinstance(aggregator, CombinerAggregator)]
-    if len(combiners) == len(given) > 1:
+    combiners = [
+        aggregator for aggregator in aggregators if isinstance(aggregator, CombinerAggregator)
+    ]
+    if len(combiners) == len(aggregators) > 1:
         return Several(combiners)
-    if len(given) == 1 and isinstance(given[0], CombinerAggregator | ReducerAggregator):
-        return given[0]
+    if len(aggregators) == 1 and isinstance(aggregators[0], CombinerAggregator | ReducerAggregator):
+        return aggregators[0]
     raise TopologyError(
         f"{where}: totals are kept by one ReducerAggregator, or by one or several "
         "CombinerAggregators; declare two aggregations for other combinations"

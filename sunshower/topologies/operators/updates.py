@@ -542,10 +542,10 @@ def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
             if type(name) is not tuple or name[0] != ORIGIN:
                 continue
             number, slots, left = value
-            own = [pair for pair in slots if part.gets(key_of(pair[0]))]
+            own_slots = [pair for pair in slots if part.gets(key_of(pair[0]))]
             gone = [group for group in left if part.gets(key_of(group))]
-            if own or gone:
+            if own_slots or gone:
                 last, others, before = origins.get(name, (number, [], []))
                 latest = [*(before if last >= number else ()), *(gone if number >= last else ())]
-                origins[name] = [max(last, number), [*others, *own], latest]
+                origins[name] = [max(last, number), [*others, *own_slots], latest]
     return origins

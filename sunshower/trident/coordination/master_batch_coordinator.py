@@ -216,11 +216,11 @@ class Timing:
 # ---- master batch coordinator --------------------------------------------------------------------
 
 
-def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
+def is_to_blame(failure: Failure, own_bolts: Collection[str]) -> bool:
     """Whether a failure counts as an attempt of the batch, as it would for a tuple (failures.py).
-    Tuples that the group's `own` bolts fail without an exception do not count: they are late, or
+    Tuples that the group's `own_bolts` fail without an exception do not count: they are late, or
     incomplete after a crash. Outages do not count either."""
-    if failure.cause is Cause.FAILED and (not failure.component or failure.component in own):
+    if failure.cause is Cause.FAILED and (not failure.component or failure.component in own_bolts):
         return False
     return failure.is_charged
 

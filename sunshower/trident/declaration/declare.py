@@ -173,10 +173,10 @@ def batches(
         raise TopologyError(f"{where}: {error}") from None
     if not isinstance(source.kind, SpoutKind):
         raise TopologyError(f"{where}: kind is {source.kind!r}; give one of SpoutKind")
-    most = source.parallelism_max
-    if most is not None and parallelism > most:
+    limit = source.parallelism_max
+    if limit is not None and parallelism > limit:
         raise TopologyError(
-            f"{where}: parallelism is {parallelism}, but {name_of(type(spout))} has at most {most}"
+            f"{where}: parallelism is {parallelism}, but {name_of(type(spout))} has at most {limit}"
         )
     program = topology.extension(StreamProgram)
     program.check_open(where)
@@ -197,9 +197,9 @@ def batches(
     return BatchStream(stage.emit(schema))
 
 
-def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
+def _set_options(group: GroupBuilder, where: str, **options: Any) -> None:
     """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is None:
             continue
         _OPTIONS[name].check(f"{where}: {name}", value)

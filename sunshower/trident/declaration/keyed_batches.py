@@ -138,12 +138,12 @@ def processed(
     names = {*ProcessSettings.__annotations__, *known.__annotations__}
     check_names(settings, names, where, TopologyError)
     refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
-    given = settings.get("name")
-    id = code_name(function) if given is None else given
+    name_set = settings.get("name")
+    id = code_name(function) if name_set is None else name_set
     has_times = on_timer is not None or order is not None or "late" in settings
-    own = {*TaskSettings.__annotations__, "state", "name"}
+    own_settings = {*TaskSettings.__annotations__, "state", "name"}
     of_time = {"event_time", "zone", "ahead", "unit"} if not has_times else set[str]()
-    shared: Any = {name: settings[name] for name in settings.keys() - own - of_time}
+    shared: Any = {name: settings[name] for name in settings.keys() - own_settings - of_time}
     calls = keyed_process(
         function,
         on_timer,
@@ -165,14 +165,14 @@ def first_rows(
     stream: AnyBatches, by: tuple[str, ...], settings: Mapping[str, Any], where: str
 ) -> WrittenState:
     """Declare `distinct`. Raises as `processed`."""
-    given: dict[str, Any] = {"name": "distinct", **settings}
-    times = times_of(stream.schema, given, where, timed=True)
-    late = given.pop("late", 0)
-    if given.get("ttl_s") is None:  # nothing expires
+    all_settings: dict[str, Any] = {"name": "distinct", **settings}
+    times = times_of(stream.schema, all_settings, where, timed=True)
+    late = all_settings.pop("late", 0)
+    if all_settings.get("ttl_s") is None:  # nothing expires
         for name in ("ttl_s", "event_time", "zone", "ahead", "unit"):
-            given.pop(name, None)
+            all_settings.pop(name, None)
     columns: Any = stream.schema.fields if stream.schema.type is tuple else stream.schema.type
-    written = processed(stream, by, first_in_batches, None, columns, given, where)
+    written = processed(stream, by, first_in_batches, None, columns, all_settings, where)
     if late:
         operator = written.rows.operator
         assert isinstance(operator, KeyedInBatches)
@@ -406,8 +406,10 @@ class BatchTable(AnyTable):
         """The rows of a stream, joined with the table; `as_of`: rows (branch, joined row). Raises
         TopologyError."""
         if "as_of" in settings:
-            given: Any = {**_inherited(self.settings), **settings}
-            return _joined(declared_as_of(stream, self, on, fields, given, where), given, where)
+            all_settings: Any = {**_inherited(self.settings), **settings}
+            return _joined(
+                declared_as_of(stream, self, on, fields, all_settings, where), all_settings, where
+            )
         refuse_updates(stream.lineage, where, "A join with a table", INSTEAD_IN_BATCHES)
         check_pairs(StateKind.OPAQUE, stream, where, not_exactly_once=False)
         stage = self._pairs.stage
@@ -471,8 +473,8 @@ def connected(
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     first, by = inputs[0]
     id = settings.get("name") or code_name(function)
-    own = {*TaskSettings.__annotations__, "state", "name"}
-    shared: Any = {name: settings[name] for name in settings.keys() - own}
+    own_settings = {*TaskSettings.__annotations__, "state", "name"}
+    shared: Any = {name: settings[name] for name in settings.keys() - own_settings}
     both = [Input(*each) for each in inputs]
     connection = declared_connection(both, function, on_timer, fields, shared, id, where)
     slot = opaque_state(first, by, id, settings, where)

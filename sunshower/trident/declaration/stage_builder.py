@@ -95,7 +95,7 @@ def assemble(topology: Topology, group: Group) -> None:
     if not topology.config.tracked:
         raise TopologyError(f"{where}: with ackers=0 batches cannot be tracked; remove ackers=0")
     spouts = {source.id: source.spout for source in sources}
-    own = {stage.id for stage in group.stages if not stage.leaves}
+    own_bolts = {stage.id for stage in group.stages if not stage.leaves}
     plan = GroupPlan(
         group.id,
         spouts,
@@ -104,7 +104,7 @@ def assemble(topology: Topology, group: Group) -> None:
         max_batches=group.max_batches,
         interval_s=group.interval_s,
         skip=group.skip,
-        bolts=frozenset(own),
+        bolts=frozenset(own_bolts),
         ends_windows=frozenset(source.id for source in sources if source.ends_windows),
     )
     master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())

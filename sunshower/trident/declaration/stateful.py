@@ -358,7 +358,7 @@ def windowed(
 ) -> DeclaredWindow:
     """Declare the windows of a stream, grouped by the fields `by`. Raises TopologyError."""
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
-    given, out = window_schema(window, aggregators, stream.schema, by, fields, where)
+    bound, out = window_schema(window, aggregators, stream.schema, by, fields, where)
     check_one_task(by, tasks.get("parallelism", 1), where)
     by_count = isinstance(window, Window) and window.by_count
     senders = [] if by_count else follow_times(stream, window.time, where)
@@ -367,18 +367,18 @@ def windowed(
     about: Any = {"by": by, "join": join, "spread": Spread.BY_GROUP}
     slot = new_state(state, name, stream, where, not_exactly_once, **about)
     if isinstance(window, Window) and window.by_count:
-        counted = CountedWindows(slot, window, stream.schema, by, given, out)
+        counted = CountedWindows(slot, window, stream.schema, by, bound, out)
         pairs = stream.send_groups(by, tasks).then(counted, PAIRS)
         ended = pairs.then(TakeBranch(ON_TIME), out)
         return DeclaredWindow(pairs, ended, WrittenState(pairs, slot, by))
     are_ends = window.field is not None and end_field(origins_of(stream), window.field)
     operator = window_operator(
-        window, given, stream.schema, by, out, None, name, where, are_ends=are_ends
+        window, bound, stream.schema, by, out, None, name, where, are_ends=are_ends
     )
     windows = Windows(slot, operator, senders)
 
     schema, parts = stream.schema, [*stream.sources]
-    if (combined := combiner_of(operator, given, are_ends=are_ends)) is not None:
+    if (combined := combiner_of(operator, bound, are_ends=are_ends)) is not None:
         combine, schema = combined
         if isinstance(combine, CombinePanes):
             combine.reader.what += windows.whose

@@ -158,9 +158,9 @@ class Aggregations(Generic[R_co]):
         """Aggregate within each task, without repartitioning. Without groups: one row per task."""
         stream, by = self._grouped()
         where = self._location("partition_aggregate")
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        bound, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
         empty = Empty.NOBODY if by else Empty.EACH
-        return BatchStream(stream.add(Aggregate(stream.schema, by, given, out, empty), out))
+        return BatchStream(stream.add(Aggregate(stream.schema, by, bound, out, empty), out))
 
     def aggregate(
         self,
@@ -188,31 +188,31 @@ class Aggregations(Generic[R_co]):
         """
         stream, by = self._grouped()
         where = self._location("aggregate")
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        bound, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
         totals = (
-            self._aggregated(given, out, tasks)
+            self._aggregated(bound, out, tasks)
             if state is None
-            else self._kept(given, out, state, tasks, name, where, not_exactly_once)
+            else self._kept(bound, out, state, tasks, name, where, not_exactly_once)
         )
         return totals if name is None else totals.named(name)
 
     def _aggregated(
-        self, given: Sequence[AnyAggregator], out: Schema, tasks: TaskSettings
+        self, aggregators: Sequence[AnyAggregator], out: Schema, tasks: TaskSettings
     ) -> BatchStream[Any]:
         """The aggregates of each batch by itself."""
         stream, by = self._grouped()
         empty = Empty.NOBODY if by else Empty.ONE
-        if all(isinstance(aggregator, CombinerAggregator) for aggregator in given):
-            stream = stream.combined(given, by)
-            last: Aggregate = CombineFurther(stream.schema, by, given, out, empty)
+        if all(isinstance(aggregator, CombinerAggregator) for aggregator in aggregators):
+            stream = stream.combined(aggregators, by)
+            last: Aggregate = CombineFurther(stream.schema, by, aggregators, out, empty)
         else:
-            last = Aggregate(stream.schema, by, given, out, empty)
+            last = Aggregate(stream.schema, by, aggregators, out, empty)
         sharing = ByFields(stream.schema, by) if by else ByBatch()
         return BatchStream(stream.send(sharing, tasks).then(last, out))
 
     def _kept(
         self,
-        given: Sequence[AnyAggregator],
+        aggregators: Sequence[AnyAggregator],
         out: Schema,
         state: StateFactory,
         tasks: TaskSettings,
@@ -222,7 +222,7 @@ class Aggregations(Generic[R_co]):
     ) -> BatchStream[Any]:
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
-        aggregator = single(given, by, tasks.get("parallelism", 1), where)
+        aggregator = single(aggregators, by, tasks.get("parallelism", 1), where)
         result: Callable[[Any], Any] | None
         id = "-".join(aggregator.emits) if name is None else name
         join = nothing_else if stream.lineage is None else moved_origins
@@ -262,8 +262,8 @@ class Aggregations(Generic[R_co]):
         """
         stream, by = self._grouped()
         about: Any = {"not_exactly_once": not_exactly_once, "where": self._location("window")}
-        given: Any = (window, aggregators, fields, state, name, tasks)
-        return WindowBatches(windowed(stream, by, *given, **about))
+        arguments: Any = (window, aggregators, fields, state, name, tasks)
+        return WindowBatches(windowed(stream, by, *arguments, **about))
 
     def state_query(
         self,
@@ -570,10 +570,12 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         """These rows in the tasks that have the state of their group; without groups it is one."""
         return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
 
-    def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> BatchStream[Any]:
+    def combined(self, aggregators: Sequence[AnyAggregator], by: Sequence[str]) -> BatchStream[Any]:
         """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
-        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
-        return BatchStream[Any](*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
+        schema = Schema((*by, *(f"value-{number}" for number in range(len(aggregators)))))
+        return BatchStream[Any](
+            *self.add_to_each(lambda: Combine(self.schema, by, aggregators), schema)
+        )
 
     def upstream(self) -> set[BatchStage]:
         """All stages that these rows depend on, those they are in included."""
@@ -589,8 +591,8 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         if len(stages) == 1:
             return self.sources
         if self._gathered is None:
-            most = max(stage.parallelism for stage in stages)
-            self._gathered = self.send(RoundRobin(), {"parallelism": most})
+            parallelism = max(stage.parallelism for stage in stages)
+            self._gathered = self.send(RoundRobin(), {"parallelism": parallelism})
         return (self._gathered,)
 
     def _with(

@@ -47,8 +47,8 @@ class Room:
         self.parts: list[RowsPart] = []
         self.anew: set[str] = set()  # partitions that begin anew: event times before do not count
         self.refused: list[str] = []  # why some records of the batch cannot be emitted
-        most = bounds.records if records_max is None else min(records_max, bounds.records)
-        self.records = most  # left
+        limit = bounds.records if records_max is None else min(records_max, bounds.records)
+        self.records = limit  # left
         self.bytes = bounds.bytes  # left
         self._clock = clock
         self._until_s = clock.now() + bounds.seconds

@@ -242,12 +242,12 @@ class Windows(Persist, Timed):
     ) -> dict[str, Any]:
         """The value of the task with what it has emitted, if its state needs that."""
         width, rows = len(self.by), {"fired": fired, "late_rows": late}
-        kept = {
+        listed_rows = {
             name: [[*map(listed, row[:width]), *row[width:]] for row in several]
             for name, several in rows.items()
             if several and self._keeps_rows
         }
-        return {"fired": [], **value, **kept}
+        return {"fired": [], **value, **listed_rows}
 
     def _in_order(self, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
         """Rows in the order of their groups and windows, which is the same in each attempt."""
@@ -298,19 +298,19 @@ class Windows(Persist, Timed):
             operator.note_behind(hashable(group), minus(at, operator.late))
         time = highest([known, operator.now() if self.time is None else batch.time])
         until = minus(time, operator.late)
-        made = operator.run_batch(batch, attempt, until, batch.newest, ends_all=batch.ends_all)
+        results = operator.run_batch(batch, attempt, until, batch.newest, ends_all=batch.ends_all)
         if batch.ends_all:
-            time = highest([time, plus(made.time, operator.late)])
+            time = highest([time, plus(results.time, operator.late)])
             width = len(self.by)
-            self._ended_open = len({key_of((*row[: width + 1],)) for row in made.opened})
+            self._ended_open = len({key_of((*row[: width + 1],)) for row in results.opened})
         self._last, self._written = (attempt.txid, None), minus(time, operator.late)
-        late_count = old["late"] + made.late_count
+        late_count = old["late"] + results.late_count
         value = {"time": None if time == -inf else time, "late": late_count}
         if not hasattr(state, "written_by"):
             removed = [listed(key) for key, put in self.store.changed.items() if put is None]
             value |= {"txid": attempt.txid, "removed": sorted(removed, key=repr)}
-        fired = [*made.ended, *made.opened, *made.early]
-        return self._with_rows(value, fired, made.late), fired, made.late
+        fired = [*results.ended, *results.opened, *results.early]
+        return self._with_rows(value, fired, results.late), fired, results.late
 
     def _load(self, state: MapState, attempt: Attempt, half: Any) -> None:
         """Read which windows are open, unless memory has what the state has. If this batch has been

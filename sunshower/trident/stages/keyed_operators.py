@@ -138,8 +138,8 @@ class KeyedInBatches(Persist, Timed):
     @property
     def makes(self) -> Schema:
         """The rows that it makes, without branches."""
-        made = self.calls.schema if isinstance(self.calls, KeyedProcess) else self.calls.out
-        return made if made.fields else Schema(("nothing",))
+        schema = self.calls.schema if isinstance(self.calls, KeyedProcess) else self.calls.out
+        return schema if schema.fields else Schema(("nothing",))
 
     @property
     def late_records(self) -> LateRecords | None:
@@ -267,9 +267,9 @@ class KeyedInBatches(Persist, Timed):
 
     def figures(self) -> Mapping[str, float]:
         reader = getattr(self.calls, "reader", None)
-        own = {} if reader is None else reader.figures()
+        of_reader = {} if reader is None else reader.figures()
         figures: Callable[[], Mapping[str, float]] | None = getattr(self.calls, "figures", None)
-        return {**own, **(figures() if figures is not None else {})}
+        return {**of_reader, **(figures() if figures is not None else {})}
 
     def cleanup(self) -> None:
         try:

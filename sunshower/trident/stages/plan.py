@@ -155,8 +155,8 @@ class Stage:
     @property
     def commits(self) -> bool:
         """Whether the stage itself takes part in the commit phase."""
-        own = self.source is not None and self.source.spout.commits
-        return own or any(node.operator.commits for node in self.nodes)
+        source_commits = self.source is not None and self.source.spout.commits
+        return source_commits or any(node.operator.commits for node in self.nodes)
 
     @property
     def receives_success(self) -> bool:
@@ -354,10 +354,10 @@ class Join(Operator):
         left, right = batch
         nothing = [(None,) * len(self.sides[1][2])] if self.keep_left else []
         joined = [
-            (*key, *own, *other)
+            (*key, *row, *other)
             for key, ones in left.items()
             for other in right.get(key, nothing)
-            for own in ones
+            for row in ones
         ]
         if joined:
             emit(self.out.make(joined))

@@ -204,12 +204,12 @@ class Parts:
         key has its values. A function may choose keys itself, so another part may have it."""
         chain = self.chain()
         for place in reversed(range(len(chain))):
-            root, own = self.mark(0), chain[place]
+            root, current = self.mark(0), chain[place]
             assert root is not None
             group = group_of(key, root.spread)
-            task = 0 if group is None else task_index(group[0], own.tasks)
-            if is_ready(self.mark(own.first + task), place):
-                return [*own.parts()]
+            task = 0 if group is None else task_index(group[0], current.tasks)
+            if is_ready(self.mark(current.first + task), place):
+                return [*current.parts()]
         return []
 
     def entries(self) -> Iterator[Entry]:
@@ -252,26 +252,26 @@ class Parts:
             value = unpacked(kind, values_of([text]))[0].value
             if value is None:
                 continue
-            found = key_of(key)
+            stored_key = key_of(key)
             at, head = unstamped(value)
             if at is not None and written_after is not None and at <= written_after:
                 continue
             if numbers_of(head):
-                heads[found] = head
-            elif not is_own(found):
-                yield found, read(value)
-            elif type(found) is tuple and found[0] in (ROW, ENTRY):
-                rows[found] = read(value)
+                heads[stored_key] = head
+            elif not is_own(stored_key):
+                yield stored_key, read(value)
+            elif type(stored_key) is tuple and stored_key[0] in (ROW, ENTRY):
+                rows[stored_key] = read(value)
         if has_classes:
-            for found, head in heads.items():
-                yield found, content_of(found, head, _same, rows.get)
+            for stored_key, head in heads.items():
+                yield stored_key, content_of(stored_key, head, _same, rows.get)
             return
         by_key: dict[Key, dict[Any, Any]] = {}  # (ROW or ENTRY, key) → row
         for row, value in rows.items():
             by_key.setdefault(row[:2], {})[row[2]] = value  # type: ignore[index]
-        for found, head in heads.items():
-            of_key = (by_key.get((kind_of_row, found), {}) for kind_of_row in (ROW, ENTRY))
-            yield found, as_seen(head, *of_key)
+        for stored_key, head in heads.items():
+            of_key = (by_key.get((kind_of_row, stored_key), {}) for kind_of_row in (ROW, ENTRY))
+            yield stored_key, as_seen(head, *of_key)
 
     def _entries(self, numbers: Sequence[int]) -> Iterator[Entry]:
         for number in numbers:
@@ -281,20 +281,20 @@ class Parts:
         self, chain: Sequence[Assignment], place: int, task: int, spread: Spread
     ) -> list[Entry] | None:
         """The entries of one task of an assignment; None if its parts are being cleared."""
-        own = chain[place]
-        number = own.first + task
+        current = chain[place]
+        number = current.first + task
         before = self.mark(number)
         if is_ready(before, place):
             entries_read = [*self.backing(number).items()]
         else:
             entries_read = []
-            for source in chain[place - 1].sources(task, own, spread):
+            for source in chain[place - 1].sources(task, current, spread):
                 entries = self._read(chain, place - 1, source, spread)
                 if entries is None:
                     return None
                 if spread is not Spread.EVERYWHERE:
                     groups = groups_of(entries, spread)
-                    tasks = [task_of(group, source, own.tasks) for group in groups]
+                    tasks = [task_of(group, source, current.tasks) for group in groups]
                     entries = [
                         entry for entry, to in zip(entries, tasks, strict=True) if to == task
                     ]
@@ -336,9 +336,9 @@ def is_ready(mark: PartMark | None, place: int) -> bool:
 def _unseen(
     entries: Sequence[Entry], seen: Sequence[tuple[int, int]], spread: Spread
 ) -> Iterator[Entry]:
-    for one, group in zip(entries, groups_of(entries, spread), strict=True):
+    for entry, group in zip(entries, groups_of(entries, spread), strict=True):
         if group is None or all(task_index(group[0], tasks) >= read for tasks, read in seen):
-            yield one
+            yield entry
 
 
 # ---- moves ---------------------------------------------------------------------------------------
@@ -446,26 +446,28 @@ class Move:
         self, chain: Sequence[Assignment], place: int, task: int, following: Assignment
     ) -> None:
         """Freeze a part, with all its values, unless it is."""
-        own = chain[place]
+        current = chain[place]
         self._fill(chain, place, task)
-        while (own_mark := self.parts.mark(own.first + task)) is None or own_mark.next is None:
-            mark = own_mark.mark if own_mark else self._owner(own.tasks).mark(_NOTHING, Journal())
+        while (own_mark := self.parts.mark(current.first + task)) is None or own_mark.next is None:
+            mark = (
+                own_mark.mark if own_mark else self._owner(current.tasks).mark(_NOTHING, Journal())
+            )
             word = {**json.loads(mark.word), "version": versions.STATE_MOVED, "next": following}
             left = Mark(json.dumps(word), mark.journal)
             with suppress(WrongVersion):
                 seen = own_mark.mark.word if own_mark else None
-                self.parts.backing(own.first + task).put({}, left, seen)
+                self.parts.backing(current.first + task).put({}, left, seen)
 
     # ---- fill ------------------------------------------------------------------------------------
 
     def _fill(self, chain: Sequence[Assignment], place: int, task: int) -> None:
         """Copy what a task has from the assignment before, unless its part is ready."""
-        own = chain[place]
-        number = own.first + task
+        current = chain[place]
+        number = current.first + task
         if is_ready(part := self.parts.mark(number), place):
             return
         for source in range(chain[place - 1].tasks):
-            self._leave(chain, place - 1, source, own)
+            self._leave(chain, place - 1, source, current)
         content, ready = self._content(chain, place, task)
         total = _sum(content)
         if part is not None and part.word.get("content") != total:
@@ -488,8 +490,8 @@ class Move:
     def _content(self, chain: Sequence[Assignment], place: int, task: int) -> tuple[Changes, Mark]:
         """The entries of a task, from the parts of the assignment before, which are frozen; and the
         mark of a part that has all of them. Its attempt is not before those that wrote them."""
-        former, own, kind = chain[place - 1], chain[place], self.owner.kind
-        sources = former.sources(task, own, self.moving.spread)
+        former, current, kind = chain[place - 1], chain[place], self.owner.kind
+        sources = former.sources(task, current, self.moving.spread)
         marks = [self._mark_of(former, source) for source in sources]
         last = _latest([_attempt_of(mark) for mark in marks], repeats=self.moving.repeats)
         content: Changes = {}
@@ -501,12 +503,12 @@ class Move:
             if not (self.moving.repeats and txid == last.txid):  # it is not repeated any more
                 gone, journal = set(journal.removed), Journal()
                 entries = [entry for entry in entries if entry[0] not in gone]
-            beside, rest = self._sorted(entries, source, own, task)
+            beside, rest = self._sorted(entries, source, current, task)
             content.update(rest)
             written |= dict.fromkeys(key for key in journal.written if key in content)
             removed |= dict.fromkeys(key for key in journal.removed if key in content)
             parts.append(_MovedPart(source, txid, beside, rest))
-        after, before = self._joined(parts, former, own, task, last.txid)
+        after, before = self._joined(parts, former, current, task, last.txid)
         for key in {**after, **before}:
             value, old, text = after.get(key), before.get(key), text_of_key(key)
             is_gone = value is None and old is None
@@ -518,13 +520,13 @@ class Move:
                 if value is None:
                     removed[text] = None
         journal = Journal((*written,) if kind is StateKind.OPAQUE else (), (*removed,))
-        return content, self._owner(own.tasks).mark(last, journal)
+        return content, self._owner(current.tasks).mark(last, journal)
 
     def _joined(
         self,
         moved: Sequence[_MovedPart],
         former: Assignment,
-        own: Assignment,
+        current: Assignment,
         task: int,
         txid: int,
     ) -> tuple[Mapping[Key, Any], Mapping[Key, Any]]:
@@ -533,7 +535,7 @@ class Move:
         is_copied = self.moving.spread is Spread.EVERYWHERE
 
         def gets(group: Key) -> bool:
-            return is_copied or task_index(group, own.tasks) == task
+            return is_copied or task_index(group, current.tasks) == task
 
         def join(value_of: Callable[[Stored], Any]) -> Mapping[Key, Any]:
             parts = []
@@ -545,7 +547,7 @@ class Move:
                         task=part.task,
                         tasks=former.tasks,
                         txid=part.txid,
-                        is_heir=part.task % own.tasks == task,
+                        is_heir=part.task % current.tasks == task,
                         beside={key: value for key, value in values.items() if value is not None},
                         latest={key for key, stored in beside.items() if stored.txid == txid},
                         items=partial(self._items, part.kept, value_of),
@@ -566,7 +568,7 @@ class Move:
         return mark
 
     def _sorted(
-        self, entries: Sequence[Entry], source: int, own: Assignment, task: int
+        self, entries: Sequence[Entry], source: int, current: Assignment, task: int
     ) -> tuple[list[Entry], list[Entry]]:
         """Of the entries of a former task: those that belong to no key of a record, and those that
         a new task gets."""
@@ -576,7 +578,7 @@ class Move:
         for entry, group in zip(entries, groups, strict=True):
             if group is None:
                 beside.append(entry)
-            elif is_copied or task_of(group, source, own.tasks) == task:
+            elif is_copied or task_of(group, source, current.tasks) == task:
                 rest.append(entry)
         return beside, rest
 
@@ -651,15 +653,15 @@ def _sum(content: Changes) -> int:
 
 def chunks(content: Changes) -> Iterator[Changes]:
     """The same in pieces for one write each, always the same ones."""
-    some, size = Changes(), 0
+    piece, size = Changes(), 0
     for key, text in sorted(content.items()):
         more = 3 * len(key) + len(text or "") + _OVERHEAD  # quotes are three bytes in a path
-        if some and (len(some) == _KEYS_AT_ONCE or size + more > _BYTES_AT_ONCE):
-            yield some
-            some, size = {}, 0
-        some[key] = text
+        if piece and (len(piece) == _KEYS_AT_ONCE or size + more > _BYTES_AT_ONCE):
+            yield piece
+            piece, size = {}, 0
+        piece[key] = text
         size += more
-    yield some
+    yield piece
 
 
 # ---- factories -----------------------------------------------------------------------------------

@@ -106,8 +106,8 @@ class LastWrite:
     def __init__(self, tree: Tree, paths: Sequence[str]) -> None:
         self._tree = tree
         self._nodes = [JsonNode(tree, path) for path in paths]
-        found = [_attempt(node) for node in self._nodes if node.read()]
-        self.attempt = max(found, key=order_of, default=None)  # None: the task has written nothing
+        tries = [_attempt(node) for node in self._nodes if node.read()]
+        self.attempt = max(tries, key=order_of, default=None)  # None: the task has written nothing
 
     def check(self, attempt: Attempt | None, state: str) -> None:
         """Raise StateMismatch if a state whose last write is `found` is behind the note."""

@@ -239,8 +239,8 @@ class StoredState:
             version = None
             for number, mark in zip(numbers, map(parts.mark, numbers), strict=True):
                 match _PartReader(parts, number, mark).values([ABOUT]):
-                    case [{"version": int() as found}]:
-                        version = max(version or 0, found)
+                    case [{"version": int() as part_version}]:
+                        version = max(version or 0, part_version)
         importing = next((mark.word["importing"][0] for mark in marks if mark.importing), "")
         last = max(marks, key=lambda mark: order_of(mark.attempt))
         tasks = chain[-1].tasks if chain else int(last.word["parallelism"])

@@ -270,10 +270,10 @@ class EmitterRunner:
     def figures(self) -> Mapping[str, float]:
         """The emitter's figures, the rows emitted, those of the last batch, and those of each batch
         not yet known to be committed."""
-        own = {f"batch {txid}/rows": float(rows) for txid, rows in self._active.items()}
+        batch_rows = {f"batch {txid}/rows": float(rows) for txid, rows in self._active.items()}
         last = self._active.get(max(self._active, default=0), 0)
         sums = {"rows emitted": float(self._rows), "rows of the last batch": float(last)}
-        return {**sums, **own, **self._emitter.figures()}
+        return {**sums, **batch_rows, **self._emitter.figures()}
 
     def close(self) -> None:
         self._emitter.close()

@@ -274,8 +274,8 @@ class Operators:
 
     def late_records(self) -> LateRecords | None:
         """The late records of its windows; None: it has none."""
-        found = [getattr(operator, "late_records", None) for operator in self._operators]
-        windows = [records for records in found if records is not None]
+        late_records = [getattr(operator, "late_records", None) for operator in self._operators]
+        windows = [records for records in late_records if records is not None]
         return sum_of(windows) if windows else None
 
     def results(self) -> list[Any]:
@@ -472,10 +472,13 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         self._sender = PartSender(self._group, stage, context)
         self._operators = Operators(stage, self._sender)
         self._takers = {
-            (one.stage, one.stream): (one.schema, self._operators.takers(one.feeds))
-            for one in stage.inputs
+            (stage_input.stage, stage_input.stream): (
+                stage_input.schema,
+                self._operators.takers(stage_input.feeds),
+            )
+            for stage_input in stage.inputs
         }
-        feeders = {one.stage for one in stage.inputs}
+        feeders = {stage_input.stage for stage_input in stage.inputs}
         self._senders = {task: id in late for id in feeders for task in context.tasks[id]}
         mixed = self._phases.mixed_inputs
         self._mixed = [task for id in feeders & mixed for task in context.tasks[id]]

@@ -188,7 +188,7 @@ def check(record: Purchase) -> list:
         "source": "OWN_SETTING" in inspect.getsource(check)
                   and "color: Color" in inspect.getsource(Purchase),
         "namespace": sys.modules["spaces.part"].events is shop.events,
-        "iter_modules": [one.name for one in pkgutil.iter_modules(shop.__path__)]
+        "iter_modules": [module.name for module in pkgutil.iter_modules(shop.__path__)]
                         == ["events", "registry", "shapes"],
         "version": (shop.events.VERSION, plugin.VERSION) == (<version>, <version>),
     }
@@ -284,11 +284,16 @@ def forks() -> subprocess.Popen[bytes]:
     return process
 
 
-def call(program: str | Path, *given: str, data: bytes = b"", path: str = "", cwd: Path) -> bytes:
+def call(
+    program: str | Path, *arguments: str, data: bytes = b"", path: str = "", cwd: Path
+) -> bytes:
     """Run a file or a text in a process of its own, or `data` itself (the file is `-`); `path`: a
     further folder of its sys.path."""
     if program == Path("-"):  # Python reads it: it has no file, and no text that its process knows
-        command, environment = (sys.executable, "-", *given), os.environ | {"PYTHONPATH": str(ROOT)}
+        command, environment = (
+            (sys.executable, "-", *arguments),
+            os.environ | {"PYTHONPATH": str(ROOT)},
+        )
         options: dict[str, Any] = {"cwd": cwd, "env": environment, "capture_output": True}
         done = subprocess.run(command, check=False, input=data, **options)
         assert done.returncode == 0, done.stderr.decode()
@@ -301,7 +306,7 @@ def call(program: str | Path, *given: str, data: bytes = b"", path: str = "", cw
         Path(streams[0]).write_bytes(data)
         text = program.read_text() if isinstance(program, Path) else program
         file, more = str(program) if is_file else "", [path] if path else []
-        pickle.dump((text, file, given, more, str(cwd), streams), process.stdin)
+        pickle.dump((text, file, arguments, more, str(cwd), streams), process.stdin)
         process.stdin.flush()
         code = int(process.stdout.readline())
         assert code == 0, Path(streams[2]).read_text()

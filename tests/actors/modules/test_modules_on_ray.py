@@ -93,8 +93,8 @@ def submitted(folder: Path, version: str, *, keeps: bool = False) -> Graph:
 
 def lines(folder: Path, version: str) -> list[dict[str, Any]]:
     file = folder / "out.jsonl"
-    found = [json.loads(line) for line in file.open()] if file.exists() else []
-    return [line for line in found if line["version"] == version]
+    rows = [json.loads(line) for line in file.open()] if file.exists() else []
+    return [line for line in rows if line["version"] == version]
 
 
 def code_of_count(run: Run) -> str:

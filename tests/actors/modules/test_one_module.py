@@ -99,8 +99,8 @@ numbers = topology.spout("numbers", Records([(1,), (2,)], fields=("number",)))
 for bolt in (Own, OfLibrary, Adds, Adds()):
     name = f"{getattr(bolt, '__name__', 'object')}"
     numbers.shuffle().bolt(name, bolt, fields=("number",))
-kept = numbers.shuffle().bolt("kept", Own(), fields=("number",))
-twice_as_much = kept.shuffle().bolt("twice", lambda row: [(twice(row[0]),)], fields=("n",))
+counted = numbers.shuffle().bolt("kept", Own(), fields=("number",))
+twice_as_much = counted.shuffle().bolt("twice", lambda row: [(twice(row[0]),)], fields=("n",))
 twice_as_much.shuffle().bolt("out", JsonLines(<out>))
 """,
 }
@@ -244,8 +244,8 @@ def test_a_master_has_the_plan_without_the_modules_and_edits_are_not_used(
         file.write_text('raise ImportError("it was edited")')
     call(WORK, data=plan, cwd=tmp_path)
     assert lines(tmp_path / "out.jsonl") == [{"broken": [], "checks": 21}]
-    said = call(MASTER, data=plan, cwd=tmp_path)
-    assert said.decode().splitlines() == [
+    output = call(MASTER, data=plan, cwd=tmp_path)
+    assert output.decode().splitlines() == [
         "purchases True None",
         "check True None",
         "out True None",
@@ -287,10 +287,10 @@ def test_classes_and_functions_outside_of_the_folder_of_the_program(tmp_path: Pa
     plan = call(SUBMIT, str(program), cwd=tmp_path, path=elsewhere)
     call(WORK, data=plan, cwd=tmp_path, path=elsewhere)
     assert lines(out) == [{"n": 2}, {"n": 6}]
-    said = call(MASTER, data=plan, cwd=tmp_path, path=elsewhere).decode().splitlines()
+    printed = call(MASTER, data=plan, cwd=tmp_path, path=elsewhere).decode().splitlines()
     movable = ["Own", "OfLibrary", "Adds", "object", "kept"]
-    assert {f"{name} True None" for name in movable} < {*said}
-    assert said[-1] == "[]"
+    assert {f"{name} True None" for name in movable} < {*printed}
+    assert printed[-1] == "[]"
 
 
 ANSWERS = """
@@ -323,8 +323,8 @@ def test_a_client_without_the_code_has_one_copy_of_each_class(tmp_path: Path) ->
     code = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
     for script in (ANSWERS, code):
         answers = call(script, cwd=tmp_path)
-        said = call(READS_ANSWERS, data=answers, cwd=tmp_path)
-        assert said.decode().split() == ["a", "b", "True", "True", "True"]
+        output = call(READS_ANSWERS, data=answers, cwd=tmp_path)
+        assert output.decode().split() == ["a", "b", "True", "True", "True"]
 
 
 # A script that submits itself, without a guard, or the same given with `python -c`.
@@ -400,15 +400,15 @@ def make():
 """
 
 
-@pytest.mark.parametrize("given", ["file", "python -c", "stdin"])
+@pytest.mark.parametrize("origin", ["file", "python -c", "stdin"])
 def test_the_module_of_a_script_that_submits_itself_is_one_object(
-    tmp_path: Path, given: str
+    tmp_path: Path, origin: str
 ) -> None:
     files = {"its_neighbour.py": ITS_NEIGHBOUR, "script.py": SCRIPT}
     script = write(tmp_path / "script", files, out=str(tmp_path / "out.jsonl")) / "script.py"
-    data = script.read_bytes() if given == "stdin" else b""
-    code = {"file": script, "python -c": script.read_text(), "stdin": Path("-")}[given]
+    data = script.read_bytes() if origin == "stdin" else b""
+    code = {"file": script, "python -c": script.read_text(), "stdin": Path("-")}[origin]
     plan = call(code, data=data, cwd=script.parent)
-    path = "" if given == "file" else str(script.parent)
+    path = "" if origin == "file" else str(script.parent)
     call(WORK, data=plan, cwd=tmp_path, path=path)
     assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcdef", True)]

@@ -87,8 +87,8 @@ def imported(folder: Path, version: str) -> Topology:
         del sys.modules[name]
     import sold  # type: ignore[import-not-found]
 
-    made: Topology = sold.topology
-    return made
+    topology: Topology = sold.topology
+    return topology
 
 
 def test_each_version_that_runs_inline_has_its_own_modules(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_each_version_of_an_upgrade_in_the_simulator_has_its_own_modules(tmp_pat
         run.upgrade(second.graph())
         assert not run.wait(0.1)
         run.kill(60)
-    found = lines(tmp_path)
-    assert {tuple(one) for _, *one in found} == {("1", "1", True), ("2", "2", True)}
+    rows = lines(tmp_path)
+    assert {tuple(versions) for _, *versions in rows} == {("1", "1", True), ("2", "2", True)}
 
 
 def test_two_topologies_with_modules_of_the_same_names_run_side_by_side(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_two_topologies_with_modules_of_the_same_names_run_side_by_side(tmp_path
         runs = [cluster.submit(topology.graph()) for topology in (first, second)]
         assert all(run.wait(600) for run in runs)
     for folder, version in ((tmp_path / "a", "1"), (tmp_path / "b", "2")):
-        assert [[*one] for one in sorted(map(tuple, lines(folder)))] == [
+        assert [[*row] for row in sorted(map(tuple, lines(folder)))] == [
             [n, version, version, True] for n in range(200)
         ]

@@ -70,12 +70,12 @@ def test_actors_are_read_only_to_count_the_workers_of_nodes(
     )
     monkeypatch.setattr(state, "state", table)
     monkeypatch.delattr(state, "actors")
-    found = cluster_nodes()
+    nodes = cluster_nodes()
     total = Resources(num_cpus=2, memory=2**30)
-    one = NodeState("a", total, Resources(num_cpus=1, memory=2**30 - 1))
-    assert found == (one, NodeState("b"))
+    node = NodeState("a", total, Resources(num_cpus=1, memory=2**30 - 1))
+    assert nodes == (node, NodeState("b"))
     monkeypatch.setattr(
         state, "actors", lambda actor_state_name: {"ALIVE": actors}[actor_state_name], raising=False
     )
-    view = with_workers(NodeView(found), workers_by_node())
-    assert [one.workers for one in view.nodes] == [2, 0]
+    view = with_workers(NodeView(nodes), workers_by_node())
+    assert [node.workers for node in view.nodes] == [2, 0]

@@ -84,8 +84,8 @@ def use_certificates_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def processes() -> Iterator[Callable[..., Process]]:
     with ExitStack() as stack:
 
-        def new(*given: object, **named: object) -> Process:
-            process = Process(*given, **named)  # type: ignore[arg-type]
+        def new(*arguments: object, **named: object) -> Process:
+            process = Process(*arguments, **named)  # type: ignore[arg-type]
             stack.callback(process.close)
             return process
 
@@ -95,40 +95,40 @@ def processes() -> Iterator[Callable[..., Process]]:
 def test_packets_arrive_in_order_and_each_has_its_answer(
     processes: Callable[..., Process],
 ) -> None:
-    here, there = processes(), processes(answer=len)
-    connection = here.connect(there.sockets.endpoint)
+    here, peer = processes(), processes(answer=len)
+    connection = here.connect(peer.sockets.endpoint)
     for length in range(100):
         connection.send(b"x" * length, here.answers.put, 0.0)
     assert [here.answers.get(timeout=WITHIN_S) for _ in range(100)] == list(range(100))
-    assert [len(there.received.get(timeout=WITHIN_S)) for _ in range(100)] == list(range(100))
+    assert [len(peer.received.get(timeout=WITHIN_S)) for _ in range(100)] == list(range(100))
 
 
 def test_a_packet_larger_than_all_buffers_arrives_whole(processes: Callable[..., Process]) -> None:
-    here, there = processes(), processes()
+    here, peer = processes(), processes()
     packet = bytes(range(256)) * (1 << 16)
-    here.connect(there.sockets.endpoint).send(packet, here.answers.put, 0.0)
+    here.connect(peer.sockets.endpoint).send(packet, here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) == 0
-    assert there.received.get(timeout=WITHIN_S) == packet
+    assert peer.received.get(timeout=WITHIN_S) == packet
 
 
 def test_both_ends_send_at_the_same_time(processes: Callable[..., Process]) -> None:
-    one, other = processes(), processes()
+    first, second = processes(), processes()
     packet = bytes(1 << 22)
-    for here, there in ((one, other), (other, one)):
-        connection = here.connect(there.sockets.endpoint)
+    for here, peer in ((first, second), (second, first)):
+        connection = here.connect(peer.sockets.endpoint)
         for _ in range(4):
             connection.send(packet, here.answers.put, 0.0)
-    for here in (one, other):
+    for here in (first, second):
         assert [here.answers.get(timeout=WITHIN_S) for _ in range(4)] == [0] * 4
 
 
 def test_without_the_key_of_the_run_no_packet_is_received(
     processes: Callable[..., Process],
 ) -> None:
-    stranger, there = processes(key=b"?" * 32), processes()
-    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
+    stranger, peer = processes(key=b"?" * 32), processes()
+    stranger.connect(peer.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
     assert stranger.answers.get(timeout=WITHIN_S) is None
-    assert there.received.empty()
+    assert peer.received.empty()
 
 
 def test_a_listener_without_the_key_receives_no_packet(processes: Callable[..., Process]) -> None:
@@ -141,8 +141,8 @@ def test_a_listener_without_the_key_receives_no_packet(processes: Callable[..., 
 def test_connection_with_other_data_is_closed_and_others_work(
     processes: Callable[..., Process],
 ) -> None:
-    here, there = processes(), processes()
-    endpoint = tuple(there.sockets.endpoint)
+    here, peer = processes(), processes()
+    endpoint = tuple(peer.sockets.endpoint)
     with socket.create_connection(endpoint) as silent, socket.create_connection(endpoint) as loud:
         loud.settimeout(WITHIN_S)
         loud.sendall(b"GET / HTTP/1.1\r\nHost: anything at all, as long as it has 64 bytes\r\n\r\n")
@@ -150,7 +150,7 @@ def test_connection_with_other_data_is_closed_and_others_work(
         assert len(nonce) == 32
         with suppress(ConnectionResetError):
             assert loud.recv(1) == b"", "it is closed"
-        here.connect(there.sockets.endpoint).send(b"well", here.answers.put, 0.0)
+        here.connect(peer.sockets.endpoint).send(b"well", here.answers.put, 0.0)
         assert here.answers.get(timeout=WITHIN_S) == 0
         assert silent.recv(32) != nonce, "each connection has a challenge of its own"
 
@@ -164,14 +164,14 @@ def test_a_packet_waits_for_its_answer_until_the_life_has_begun(
         asked.set()
         return int(packet) if begun.is_set() else None
 
-    here, there = processes(), processes(answer=answer)
-    connection = here.connect(there.sockets.endpoint)
+    here, peer = processes(), processes(answer=answer)
+    connection = here.connect(peer.sockets.endpoint)
     for number in range(3):
         connection.send(b"%d" % number, here.answers.put, 0.0)
     assert asked.wait(WITHIN_S)
     assert here.answers.empty()
     begun.set()
-    there.sockets.resume()
+    peer.sockets.resume()
     assert [here.answers.get(timeout=WITHIN_S) for _ in range(3)] == [0, 1, 2]
 
 
@@ -218,16 +218,16 @@ def test_with_tls_packets_arrive_and_other_connections_are_closed(
     use_certificates_of(tmp_path / "other", monkeypatch)
     stranger = processes()
     use_certificates_of(tmp_path / "ours", monkeypatch)
-    here, there = processes(), processes()
+    here, peer = processes(), processes()
     packet = bytes(range(256)) * (1 << 13)
-    here.connect(there.sockets.endpoint).send(packet, here.answers.put, 0.0)
+    here.connect(peer.sockets.endpoint).send(packet, here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) == 0
-    assert there.received.get(timeout=WITHIN_S) == packet
-    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
+    assert peer.received.get(timeout=WITHIN_S) == packet
+    stranger.connect(peer.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
     assert stranger.answers.get(timeout=WITHIN_S) is None
     here.connect(plain.sockets.endpoint).send(b"readable", here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) is None
-    assert there.received.empty()
+    assert peer.received.empty()
     assert plain.received.empty()
 
 

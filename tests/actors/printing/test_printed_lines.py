@@ -50,11 +50,11 @@ def begin(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Capture the standard output and error of this process; returns what they print to."""
 
     def call() -> tuple[StringIO, StringIO]:
-        found = StringIO(), StringIO()
-        monkeypatch.setattr(sys, "stdout", found[0])
-        monkeypatch.setattr(sys, "stderr", found[1])
+        streams = StringIO(), StringIO()
+        monkeypatch.setattr(sys, "stdout", streams[0])
+        monkeypatch.setattr(sys, "stderr", streams[1])
         capture.printed.install()
-        return found
+        return streams
 
     return call
 
@@ -69,7 +69,7 @@ def test_a_printed_line_has_component_task_worker_and_stream(
     assert (first.component, first.task, first.worker, first.logger) == ("check", 2, 7, "stdout")
     assert (first.level, first.text, first.event) == ("info", "price=3", "output")
     assert (second.level, second.text, second.logger) == ("warning", "odd price", "stderr")
-    assert [one.getvalue() for one in streams] == ["price=3\n", "odd price\n"]
+    assert [stream.getvalue() for stream in streams] == ["price=3\n", "odd price\n"]
 
 
 def test_parts_of_a_line_are_joined_and_lines_of_one_call_are_divided(
@@ -135,7 +135,7 @@ def test_what_a_handler_or_a_sink_prints_is_not_captured_too(
         LOG.removeHandler(handler)
     write(sys.stdout, "a row of a sink\n")
     assert [line.text for line in capture.take(0.0, 100.0)] == ["too cheap"]
-    assert [one.getvalue() for one in streams] == ["a row of a sink\n", "too cheap\n"]
+    assert [stream.getvalue() for stream in streams] == ["a row of a sink\n", "too cheap\n"]
 
 
 def test_a_printed_secret_is_not_shown_and_a_long_line_is_clipped(

@@ -43,8 +43,8 @@ def count_up(begun: threading.Event, until: threading.Event) -> None:
         number += sum(range(100))
 
 
-def call(function: Callable[..., None], *given: threading.Event) -> None:
-    function(*given)
+def call(function: Callable[..., None], *events: threading.Event) -> None:
+    function(*events)
 
 
 @contextmanager
@@ -68,10 +68,10 @@ def working(name: str = "sunshower") -> Iterator[threading.Thread]:
 
 def finished(look: Callable[[], WorkerProfile]) -> WorkerProfile:
     end_s = time.monotonic() + 60
-    while not (found := look()).is_done:
+    while not (profile := look()).is_done:
         assert time.monotonic() < end_s
         threading.Event().wait(0.02)
-    return found
+    return profile
 
 
 def test_a_sample_has_the_functions_of_the_thread_with_their_task() -> None:
@@ -131,23 +131,25 @@ def test_a_run_ends_when_it_is_stopped_and_restores_the_interpreter() -> None:
 def test_a_profile_in_the_process_finds_the_function_of_the_task() -> None:
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 2.0, in_process=True))
-    assert (found.sampler, found.refusal) == (IN_PROCESS, "")
-    assert split_time(found.stacks)["split"][TimePart.USER] > 2
+        profile = finished(lambda: profiler.profile("a", 2.0, in_process=True))
+    assert (profile.sampler, profile.refusal) == (IN_PROCESS, "")
+    assert split_time(profile.stacks)["split"][TimePart.USER] > 2
 
 
 @pytest.mark.skipif(not HAS_PY_SPY, reason="py-spy is not installed")
 def test_py_spy_finds_the_same_in_the_same_form() -> None:
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
-    if found.refusal:
-        pytest.skip(found.refusal)
-    assert found.sampler == PY_SPY
-    (stack, *_) = (one for one in found.stacks if part_of(frames_of(one)) is TimePart.USER)
+        profile = finished(lambda: profiler.profile("a", 2.0, in_process=False))
+    if profile.refusal:
+        pytest.skip(profile.refusal)
+    assert profile.sampler == PY_SPY
+    (stack, *_) = (
+        candidate for candidate in profile.stacks if part_of(frames_of(candidate)) is TimePart.USER
+    )
     names = [frame.name for frame in frames_of(stack)]
     assert names[:2] == ["split[0]", "count_up"], "what Python calls before it is left out"
-    assert split_time(found.stacks)["split"][TimePart.USER] > 2
+    assert split_time(profile.stacks)["split"][TimePart.USER] > 2
 
 
 def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
@@ -157,10 +159,10 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
-    assert found.sampler == IN_PROCESS
-    assert "py-spy is not installed" in found.refusal
-    assert split_time(found.stacks)["split"][TimePart.USER] > 2
+        profile = finished(lambda: profiler.profile("a", 2.0, in_process=False))
+    assert profile.sampler == IN_PROCESS
+    assert "py-spy is not installed" in profile.refusal
+    assert split_time(profile.stacks)["split"][TimePart.USER] > 2
 
 
 @pytest.mark.skipif(
@@ -176,10 +178,10 @@ def test_where_ptrace_is_refused_the_process_is_sampled_and_the_reason_is_given(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
-    assert found.sampler == IN_PROCESS
-    assert "ptrace is refused" in found.refusal
-    assert split_time(found.stacks)["split"][TimePart.USER] > 2
+        profile = finished(lambda: profiler.profile("a", 2.0, in_process=False))
+    assert profile.sampler == IN_PROCESS
+    assert "ptrace is refused" in profile.refusal
+    assert split_time(profile.stacks)["split"][TimePart.USER] > 2
 
 
 def test_a_second_profile_is_refused_while_one_is_recorded_and_an_ended_one_is_forgotten() -> None:
@@ -194,7 +196,7 @@ def test_a_second_profile_is_refused_while_one_is_recorded_and_an_ended_one_is_f
             profiler.profile("b", 600.0, in_process=True)
         assert profiler.profile("a", None, in_process=True).stacks == {}
         end_s = time.monotonic() + 120
-        while any(one.name == "profiler" for one in threading.enumerate()):
+        while any(thread.name == "profiler" for thread in threading.enumerate()):
             assert time.monotonic() < end_s
             threading.Event().wait(0.01)
         assert not profiler.profile("b", 600.0, in_process=True).is_done

@@ -104,9 +104,9 @@ def head(folder: Path) -> Iterator[str]:
 
 
 def topology(cpus: float) -> Topology:
-    made = Topology("scaled", workers=2)
-    made.spout("numbers", Counter(TOTAL), 2, resources=Resources(num_cpus=cpus))
-    return made
+    program = Topology("scaled", workers=2)
+    program.spout("numbers", Counter(TOTAL), 2, resources=Resources(num_cpus=cpus))
+    return program
 
 
 def growing(gate: Path) -> Topology:

@@ -25,8 +25,8 @@ HEALTH = {"health_check_failure_threshold": 1_000}
 
 class Probe:
     def here(self) -> str:
-        found: str = ray.get_runtime_context().get_node_id()
-        return found
+        node_id: str = ray.get_runtime_context().get_node_id()
+        return node_id
 
 
 def options(worker: int, view: NodeView) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def main(_: Path) -> None:
     try:
         view = NodeView(cluster_nodes(), dict.fromkeys(range(REPLACED), second.node_id))
         probe = ray.remote(num_cpus=0)(Probe)
-        actors = [probe.options(**options(one, view)).remote() for one in range(REPLACED)]
+        actors = [probe.options(**options(worker, view)).remote() for worker in range(REPLACED)]
         calls = [actor.here.remote() for actor in actors]
         assert ray.get(calls, timeout=RECOVERY_S) == [here] * REPLACED
     finally:

@@ -47,11 +47,11 @@ class InMemory(Bolt[Number, None]):
 
 
 def topology(gate: Path, sink: Any) -> Topology:
-    made = Topology("drained", workers=3, spout_pending=256)
-    numbers = made.spout("numbers", Held(TOTAL, gate))
-    one = Resources(num_cpus=0.5)
-    numbers.fields("value").bolt("sum", sink, 3, resources=one)
-    return made
+    program = Topology("drained", workers=3, spout_pending=256)
+    numbers = program.spout("numbers", Held(TOTAL, gate))
+    half = Resources(num_cpus=0.5)
+    numbers.fields("value").bolt("sum", sink, 3, resources=half)
+    return program
 
 
 def drain(nodes: Cluster, node: str) -> None:
@@ -62,10 +62,10 @@ def drain(nodes: Cluster, node: str) -> None:
     subprocess.run([ray, *command, *why, "--deadline-remaining-seconds", "600"], check=True)
 
 
-def submitted(cluster: RayCluster, made: Topology, node: str) -> RayRun:
+def submitted(cluster: RayCluster, declared: Topology, node: str) -> RayRun:
     """A run with its master on that node: Ray chooses, so it is submitted until it is there."""
     while True:
-        run = cluster.submit(made.graph())
+        run = cluster.submit(declared.graph())
         if processes_of(run.id)[master_name(run.id)].node == node:
             return run
         run.stop()
@@ -83,12 +83,12 @@ def check_moves(nodes: Cluster, second: Any, run: RayRun) -> None:
     assert sorted(map(len, run.nodes().values())) == [1, 2]
     third = nodes.add_node(**FEW)
     until(lambda: moved(run, third.node_id))
-    there = run.nodes()[second.node_id]
-    assert len(there) == 1
+    workers = run.nodes()[second.node_id]
+    assert len(workers) == 1
     drain(nodes, second.node_id)
     until(lambda: second.node_id not in used(run))
     until(lambda: run.snapshot().state == State.ACTIVE)
-    assert not {*there} & {*run.plan.workers}
+    assert not {*workers} & {*run.plan.workers}
     nodes.remove_node(second)
     until_acked(run, 1_000)
 
@@ -102,13 +102,13 @@ def moved(run: RayRun, node: str) -> bool:
 def check_stays(nodes: Cluster, cluster: RayCluster, gate: Path) -> None:
     """A task that cannot move stays on its node, and the other tasks of its worker leave it with
     their states, which survive the node."""
-    made = Topology("stays", workers=2)
-    numbers = made.spout("numbers", Held(TOTAL, gate), 2)
+    program = Topology("stays", workers=2)
+    numbers = program.spout("numbers", Held(TOTAL, gate), 2)
     numbers.fields("value").bolt("sum", Sum, 2)
     numbers.shuffle().bolt("held", InMemory, 2)
-    run = cluster.submit(made.graph())
+    run = cluster.submit(program.graph())
     until_acked(run, TOTAL // 2)
-    drained = next(one for one in nodes.worker_nodes if one.node_id in run.nodes())
+    drained = next(node for node in nodes.worker_nodes if node.node_id in run.nodes())
     drain(nodes, drained.node_id)
     until(lambda: sorted(map(len, run.nodes().values())) == [1, 2])
     until(lambda: run.snapshot().state == State.ACTIVE)
@@ -128,7 +128,7 @@ def is_reported(run: RayRun) -> bool:
     if len(lines) != 1:
         return False
     (line,) = lines
-    is_logged = any(line in one.text for one in run.log_lines())
+    is_logged = any(line in logged.text for logged in run.log_lines())
     return is_logged and "is being drained: the state of held[" in line
 
 

@@ -126,12 +126,12 @@ def worker_of(run: RayRun, component: str, index: int = 0) -> int:
 
 def rows(entries: Iterable[Entry], what: What) -> dict[tuple[int, int], float]:
     """(root, value) of all entries of a kind → when it was noted first."""
-    found: dict[tuple[int, int], float] = {}
+    rows_found: dict[tuple[int, int], float] = {}
     for entry in entries:
         if entry.what is what:
             for row in zip(entry.roots.tolist(), entry.values.tolist(), strict=True):
-                found.setdefault(row, entry.at_s)
-    return found
+                rows_found.setdefault(row, entry.at_s)
+    return rows_found
 
 
 def wrote(entries: Iterable[Entry]) -> list[int]:

@@ -23,14 +23,14 @@ FEW: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
 CPU = Resources(num_cpus=1)
 
 
-def made(name: str, tasks: int, need: Resources, workers: int, **settings: Any) -> Graph:
+def declare(name: str, tasks: int, need: Resources, workers: int, **settings: Any) -> Graph:
     topology = Topology(name, workers=workers, **settings)
     topology.spout("numbers", Counter(), tasks, resources=need)
     return topology.graph()
 
 
 def check_packed(cluster: RayCluster) -> None:
-    run = cluster.submit(made("packed", 3, CPU, 3, placement="pack"), active=False)
+    run = cluster.submit(declare("packed", 3, CPU, 3, placement="pack"), active=False)
     assert sorted(map(len, run.nodes().values())) == [1, 2], "two CPUs are full"
     run.kill_worker(0)
     until(lambda: run.snapshot().restarts == 1)
@@ -43,9 +43,15 @@ def check_packed(cluster: RayCluster) -> None:
 def check_refused(cluster: RayCluster) -> None:
     """The requests are refused before any worker is created, and nothing is left."""
     for graph, why in [
-        (made("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
-        (made("many", 5, CPU, 5), "its workers request 5 CPU together, and all nodes have 4 CPU"),
-        (made("chips", 3, Resources(custom={"TPU": 1}), 1), "would request 3 TPU for .*, and Ray"),
+        (declare("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
+        (
+            declare("many", 5, CPU, 5),
+            "its workers request 5 CPU together, and all nodes have 4 CPU",
+        ),
+        (
+            declare("chips", 3, Resources(custom={"TPU": 1}), 1),
+            "would request 3 TPU for .*, and Ray",
+        ),
     ]:
         with pytest.raises(ClusterError, match=why):
             cluster.submit(graph)
@@ -54,23 +60,23 @@ def check_refused(cluster: RayCluster) -> None:
 
 def check_wait(cluster: RayCluster) -> None:
     """A topology waits for resources that another one holds; an interrupted wait leaves nothing."""
-    first = cluster.submit(made("first", 2, Resources(num_cpus=2), 2), active=False)
+    first = cluster.submit(declare("first", 2, Resources(num_cpus=2), 2), active=False)
 
     def look(snapshot: Snapshot) -> None:
         if any("waits for a node with 1 CPU free" in line for line in snapshot.unplaced):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cluster.submit(made("second", 1, CPU, 1), look=look)
-    names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
-    assert not [one for one in names if one.startswith("second")]
+        cluster.submit(declare("second", 1, CPU, 1), look=look)
+    names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    assert not [name for name in names if name.startswith("second")]
     assert worker_name(first.id, 0) in names
     first.stop()
 
 
 def check_lost_node(cluster: RayCluster, nodes: Cluster, second: Any) -> None:
     """A worker whose node has ended waits for another one, and is not reported as silent."""
-    run = cluster.submit(made("lost", 2, Resources(num_cpus=2), 2), active=False)
+    run = cluster.submit(declare("lost", 2, Resources(num_cpus=2), 2), active=False)
     (lost,) = run.nodes()[second.node_id]
     nodes.remove_node(second)
     until(lambda: run.snapshot().without_room == (lost,))

@@ -72,8 +72,8 @@ def main(folder: Path) -> None:
 def lose_head(nodes: Cluster, folder: Path) -> None:
     with RayCluster(nodes.address) as cluster:
         gate = folder / "gate"
-        made = topology(folder, Held(TOTAL, gate), spout_pending=16)
-        run = cluster.submit(made.graph(), Layout.ISOLATE, sample=1)
+        program = topology(folder, Held(TOTAL, gate), spout_pending=16)
+        run = cluster.submit(program.graph(), Layout.ISOLATE, sample=1)
         until_acked(run, 1)
         killed = run.overview().processes[worker_of(run, "work")]
         nodes.head_node.kill_gcs_server()

@@ -35,17 +35,17 @@ def main(folder: Path) -> None:
             declared = topology(folder, Held(TOTAL, gate), ackers=4)  # enough processes
             run = cluster.submit(declared.graph(), Layout.ISOLATE, sample=1)
             places = run.nodes()
-            there = places[second.node_id]
-            assert 0 < len(there) < len(run.plan.workers), f"the workers are not spread: {places}"
+            workers = places[second.node_id]
+            assert 0 < len(workers) < len(run.plan.workers), f"the workers are not spread: {places}"
             until_acked(run, 1)
-            run.pause_worker(there[0])
-            run.resume_worker(there[0])
-            run.pause_worker(there[0])
+            run.pause_worker(workers[0])
+            run.resume_worker(workers[0])
+            run.pause_worker(workers[0])
             killed = run.kill_node(second.node_id)
-            assert len(killed) in (len(there), len(there) + 1), "and the master, if it is there"
+            assert len(killed) in (len(workers), len(workers) + 1), "and the master, if it is there"
             gate.touch()
             finish(run)
-            assert run.snapshot().restarts == len(there)
+            assert run.snapshot().restarts == len(workers)
             entries = run.history()
             check_no_ack_came_too_soon(entries)
             assert set(stored(folder)) == set(range(TOTAL)) == set(wrote(entries))

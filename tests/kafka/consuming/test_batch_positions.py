@@ -33,15 +33,15 @@ class TopicRig:
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.broker())
 
     def broker(self) -> LogClient:
-        made, consume = LogClient(self.logs), LogClient.consume
+        client, consume = LogClient(self.logs), LogClient.consume
 
         def asked(limit: int, wait_s: float) -> list[Message]:
             self.clock.advance(wait_s)
-            return consume(made, limit, wait_s)
+            return consume(client, limit, wait_s)
 
-        vars(made)["consume"] = asked
-        made.on_no_leader = lambda: self.clock.advance(6.0)
-        return made
+        vars(client)["consume"] = asked
+        client.on_no_leader = lambda: self.clock.advance(6.0)
+        return client
 
     def spout(self, kind: Any, **options: Any) -> Any:
         usual = {"first": StartPosition.EARLIEST, "refresh_s": 0.001, "bounds": Bounds(records=4)}
@@ -59,13 +59,13 @@ def read_to_end(
     """Read to the end: the (partition, offset) of each row, the last txid, and its metadata."""
     if last is not None:
         drive.metadata[txid - 1] = last
-    found: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     for at in range(txid, txid + 20):
-        found += [(row.partition, row.offset) for row in drive.batch(at)]
+        positions += [(row.partition, row.offset) for row in drive.batch(at)]
         drive.tree_says(at + 1)
         if drive.is_last(at):
-            return found, at, drive.metadata[at]
-    raise AssertionError(f"no end; {found}")
+            return positions, at, drive.metadata[at]
+    raise AssertionError(f"no end; {positions}")
 
 
 @BOTH
@@ -164,8 +164,8 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     rig.topics.counts["a"] = 3
     other_deployment.metadata = drive.metadata
     other_deployment.tree_says(3)
-    found = {row.partition for row in other_deployment.batch(3)}
-    assert found == (set() if first is StartPosition.LATEST else {2}), (
+    partitions = {row.partition for row in other_deployment.batch(3)}
+    assert partitions == (set() if first is StartPosition.LATEST else {2}), (
         "LATEST is the end at the start of each deployment"
     )
 
@@ -199,21 +199,21 @@ def test_partitions_without_a_leader_delay_batches_by_seconds_only(
     rig = TopicRig(monkeypatch, 9)
     rig.topics.counts["a"] = 8
     drive = rig.drive(rig.spout(KafkaOpaque))
-    found, took_s = [], []
+    rows, took_s = [], []
     for txid in range(1, 90):
         before_s = rig.clock.now()
-        found += drive.batch(txid)
+        rows += drive.batch(txid)
         drive.tree_says(txid + 1)
         took_s.append(rig.clock.now() - before_s)
         rig.clock.advance(1.0)
-    assert [row.offset for row in found] == [*range(9)]
+    assert [row.offset for row in rows] == [*range(9)]
     assert max(took_s) < 8
     rig.logs |= dict.fromkeys(range(1, 8), range(1))
     for txid in range(90, 110):
-        found += drive.batch(txid)
+        rows += drive.batch(txid)
         drive.tree_says(txid + 1)
         rig.clock.advance(1.0)
-    assert len(found) == 9 + 7
+    assert len(rows) == 9 + 7
     assert BatchOptions().answer_s <= Config().message_timeout_s / 2
 
 

@@ -40,8 +40,8 @@ def spout(kafka: Kafka, topic: str, kind: Kind = KafkaTransactional, **options: 
 
 
 @contextmanager
-def open_drive(made: Any, tasks: int = 1) -> Iterator[Drive]:
-    drive = Drive(made, tasks, clock=SystemClock())
+def open_drive(batch_spout: Any, tasks: int = 1) -> Iterator[Drive]:
+    drive = Drive(batch_spout, tasks, clock=SystemClock())
     try:
         yield drive
     finally:
@@ -230,8 +230,8 @@ def test_a_replayed_first_batch_begins_at_the_end_that_the_first_attempt_found(
 ) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(5))
-    made = spout(kafka, topic, KafkaOpaque, first=StartPosition.LATEST, seconds=0.3)
-    with open_drive(made) as drive:
+    batch_spout = spout(kafka, topic, KafkaOpaque, first=StartPosition.LATEST, seconds=0.3)
+    with open_drive(batch_spout) as drive:
         assert drive.emit(1) == []
         fill(kafka.bootstrap, topic, numbered_values(5, 5))
         rows = drive.batch(1, 1)
@@ -242,4 +242,6 @@ def test_a_replayed_first_batch_begins_at_the_end_that_the_first_attempt_found(
         assert values(rows) == [5, 6, 7, 8, 9]
         figures = drive.emitters[0].figures()
         assert figures[f"{topic}[0]/emitted"] == 10
-    assert Partition(topic, 0) in made.subscription.found(made.options.directory(made.settings))
+    assert Partition(topic, 0) in batch_spout.subscription.found(
+        batch_spout.options.directory(batch_spout.settings)
+    )

@@ -44,12 +44,12 @@ def test_a_batch_ends_at_its_limit_of_bytes_and_the_next_batch_has_the_rest(
     rig = new_batch_rig(KafkaOpaque, (0, 5), bytes=100)
     sizes = [40, 40, 40, 300, 10]
     rig.client.waiting = [*map(valued, range(5), sizes), message(5, error=EOF)]
-    metadata_of_0, found = None, []
+    metadata_of_0, batches = None, []
     for _ in range(5):
         offsets, metadata = batch(rig, p0=metadata_of_0)
         metadata_of_0 = metadata["a@0"]
-        found.append(offsets)
-    assert found == [[0, 1], [2], [3], [4], []]
+        batches.append(offsets)
+    assert batches == [[0, 1], [2], [3], [4], []]
     assert (metadata_of_0["firstOffset"], metadata_of_0["lastOffset"]) == (4, 4), (
         "an empty batch changes nothing"
     )
@@ -60,13 +60,13 @@ def test_a_bounded_job_ends_only_when_all_fetched_messages_are_emitted(
 ) -> None:
     rig = new_batch_rig(KafkaOpaque, (0, 5), bytes=5, until_end=True)
     rig.client.waiting = [*(valued(offset, 3) for offset in range(5)), message(5, error=EOF)]
-    metadata_of_0, found = None, []
+    metadata_of_0, batches = None, []
     while metadata_of_0 is None or not rig.spout.is_end("a@0", metadata_of_0):
         offsets, metadata = batch(rig, p0=metadata_of_0)
         metadata_of_0 = metadata["a@0"]
-        found.append(offsets)
-        assert len(found) < 9
-    assert found == [[0], [1], [2], [3], [4]]
+        batches.append(offsets)
+        assert len(batches) < 9
+    assert batches == [[0], [1], [2], [3], [4]]
 
 
 def test_offsets_without_a_record_belong_to_the_extent_of_a_batch(
@@ -129,7 +129,7 @@ def test_with_start_position_none_a_missing_offset_is_an_error(
 
 def test_a_message_may_be_several_rows_of_its_batch(new_batch_rig: NewBatchRig) -> None:
     rows_of: list[Any] = [[("one",), ("two",)], [], [("three",)], None]
-    source = {"translate": lambda one: rows_of[one.offset], "emits": ("word",)}
+    source = {"translate": lambda record: rows_of[record.offset], "emits": ("word",)}
     rig = new_batch_rig(KafkaTransactional, (0, 4), source=source)
     rig.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
     rows, metadata = rig.batch(p0=None)
@@ -170,7 +170,7 @@ def test_a_checksum_depends_on_keys_and_on_where_each_value_ends() -> None:
         ]
         return checksum(messages)
 
-    found = [
+    checksums = [
         of((b"k", b"ab"), (b"l", b"c")),
         of((b"k", b"a"), (b"l", b"bc")),
         of((b"l", b"ab"), (b"k", b"c")),
@@ -179,14 +179,14 @@ def test_a_checksum_depends_on_keys_and_on_where_each_value_ends() -> None:
         of((b"kl", b"abc"), (None, b"")),
         of((b"kl", b"abc"), (None, None)),
     ]
-    assert len({*found}) == len(found)
+    assert len({*checksums}) == len(checksums)
 
 
 def test_a_record_for_another_stream_fails_its_batch(new_batch_rig: NewBatchRig) -> None:
     rig = new_batch_rig(
         KafkaOpaque,
         (0, 1),
-        source={"translate": lambda found: OnStream("odd", found), "emits": ("x",)},
+        source={"translate": lambda record: OnStream("odd", record), "emits": ("x",)},
     )
     rig.client.waiting = [message(0), message(1, error=EOF)]
     with pytest.raises(FailedBatch, match="a batch has one stream"):

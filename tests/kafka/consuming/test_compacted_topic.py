@@ -42,8 +42,8 @@ def pages(
 ) -> Topology:
     topology = Topology("pages", workers=1)
     table = topology.spout("users", users).group_by("key").table(field="offset", state=state)
-    found = topology.spout("clicks", clicks).join(table, "key", how="left")
-    found.shuffle().bolt("seen", Seen())
+    joined = topology.spout("clicks", clicks).join(table, "key", how="left")
+    joined.shuffle().bolt("seen", Seen())
     return topology
 
 
@@ -99,9 +99,9 @@ def test_a_table_in_memory_is_filled_again_although_its_group_has_committed_all(
         drawn = Conditions(drawn={(0, 2): {run.core.plan.spouts[0].id: (0, 0)}})
         run.core.desired_state(DesiredState(conditions=drawn))
         run.until(lambda: len(run.records()) == 100)
-        found = {key: value for key, value, _ in run.records()}
+        values = {key: value for key, value, _ in run.records()}
         assert offsets(0) + offsets(1) == 102
-    assert found == {f"{n}": n for n in range(100)} | {"7": None, "8": "new"}
+    assert values == {f"{n}": n for n in range(100)} | {"7": None, "8": "new"}
 
 
 @pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.NONE, StartPosition.STORM])

@@ -43,8 +43,8 @@ WORDS = Partition("words", 0)
 def test_lag_counts_the_unread_messages_that_still_exist(
     committed: int | None, begin: int, end: int, lag: int, removed: int
 ) -> None:
-    one = Lag(WORDS, committed, begin, end)
-    assert (one.lag, one.removed) == (lag, removed)
+    words_lag = Lag(WORDS, committed, begin, end)
+    assert (words_lag.lag, words_lag.removed) == (lag, removed)
 
 
 def test_figures_are_sums_with_the_details_of_each_partition() -> None:
@@ -71,13 +71,13 @@ def test_a_spout_that_catches_up_reports_the_end_and_the_messages_waiting_for_a_
     )  # a spout backs off after 64 polls without room
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"x"] * 500)
-    made = topology(
+    program = topology(
         KafkaSpout({"bootstrap.servers": kafka.bootstrap, "group.id": topic}, topics=[topic]),
         Seen(lambda _: True),
         retry=Retry(attempts=1_000_000, initial_s=60.0, max_s=60.0, jitter=0.0),
         spout_pending=20,
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: status_of(run, topic).waiting == 20 and status_of(run, topic).paused)
         assert status_of(run, topic).end == 500
         shown = run.spout().figures()

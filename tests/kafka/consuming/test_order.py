@@ -45,7 +45,7 @@ partitions = st.lists(shapes, min_size=1, max_size=3)
 
 def values_of(partition: int, sizes: Sequence[Shape]) -> list[bytes | None]:
     """The values of the messages of one partition."""
-    made: list[bytes | None] = []
+    values: list[bytes | None] = []
     number = 0
     for size in sizes:
         count = size if isinstance(size, int) else size == "bare"
@@ -53,14 +53,14 @@ def values_of(partition: int, sizes: Sequence[Shape]) -> list[bytes | None]:
         number += count
         match size:
             case "tombstone":
-                made.append(None)
+                values.append(None)
             case "unreadable":
-                made.append(b"{")
+                values.append(b"{")
             case "bare":
-                made.append(json.dumps(records[0]).encode())
+                values.append(json.dumps(records[0]).encode())
             case _:
-                made.append(json.dumps(records).encode())
-    return made
+                values.append(json.dumps(records).encode())
+    return values
 
 
 def mixed_messages(parts: Sequence[Sequence[Shape]]) -> list[Message]:
@@ -69,7 +69,7 @@ def mixed_messages(parts: Sequence[Sequence[Shape]]) -> list[Message]:
         [message(at, number, value=value) for at, value in enumerate(values_of(number, sizes))]
         for number, sizes in enumerate(parts)
     ]
-    return [one for one in chain.from_iterable(zip_longest(*of_each)) if one is not None]
+    return [item for item in chain.from_iterable(zip_longest(*of_each)) if item is not None]
 
 
 def check_order(records: Sequence[Place], parts: Sequence[Sequence[Shape]]) -> None:
@@ -88,7 +88,7 @@ def check_order(records: Sequence[Place], parts: Sequence[Sequence[Shape]]) -> N
 def test_records_have_the_order_of_their_partition(parts: list[list[Shape]], refetch: bool) -> None:
     client = Client()
     client.waiting = mixed_messages(parts)
-    client.bounds_of = {Partition("a", n): (0, len(own)) for n, own in enumerate(parts)}
+    client.bounds_of = {Partition("a", n): (0, len(part)) for n, part in enumerate(parts)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: client)
         options = KafkaOptions(
@@ -99,7 +99,7 @@ def test_records_have_the_order_of_their_partition(parts: list[list[Shape]], ref
         )
         spout = KafkaSpout(SETTINGS, topics=["a"], value=Json(Place), options=options)
         with running(topology(spout, retry=LETTERS)) as run:
-            ends = {f"a[{n}]": len(own) for n, own in enumerate(parts)}
+            ends = {f"a[{n}]": len(part) for n, part in enumerate(parts)}
             run.until(lambda: run.contiguous() == ends)
             check_order(run.records(), parts)
 
@@ -114,7 +114,7 @@ def test_rows_of_a_batch_have_the_order_of_their_partition(
         rig = BatchRig(
             patch,
             kind,
-            *((0, len(own)) for own in parts),
+            *((0, len(part)) for part in parts),
             source=source,
             unreadable=lambda *_: None,
         )
@@ -126,8 +126,8 @@ def test_rows_of_a_batch_have_the_order_of_their_partition(
 def test_records_have_the_order_of_their_partition_on_a_broker(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     sizes: list[list[Shape]] = [["bare", "bare", 2, "bare", 0, 3, "bare"] * 10, ["bare"] * 50 + [2]]
-    for number, own in enumerate(sizes):
-        fill(kafka.bootstrap, topic, values_of(number, own), number)
+    for number, part_sizes in enumerate(sizes):
+        fill(kafka.bootstrap, topic, values_of(number, part_sizes), number)
     base = {"bootstrap.servers": kafka.bootstrap, "group.id": f"order-{topic}"}
     spout = KafkaSpout(base, topics=[topic], value=Json(Place))
     with running(topology(spout)) as run:

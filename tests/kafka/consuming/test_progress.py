@@ -107,7 +107,7 @@ def test_acks_of_several_partitions_are_counted_for_their_partition(
     of = [places[Partition("t", number)] for number in range(5)]
     places.acked(np.array([of[part].number(offset) for part, offset in pairs], np.int64))
     for part in range(5):
-        acked = {offset for own, offset in pairs if own == part}
+        acked = {offset for owner, offset in pairs if owner == part}
         assert of[part].progress.open == 100 - len(acked)
         assert of[part].progress.contiguous == min({*range(101)} - acked)
 
@@ -153,8 +153,8 @@ def test_message_numbers_of_several_partitions_are_grouped_by_partition(partitio
     wanted = {place.partition: {*draw.integers(0, 1 << 40, 20).tolist()} for place in taken[1:]}
     numbers = [place.number(at) for place in taken[1:] for at in wanted[place.partition]]
     mixed = draw.permutation(np.array([*numbers, stranger.number(7)], np.int64))
-    found = {place.partition: {*offsets.tolist()} for place, offsets in places.each(mixed)}
-    assert found == wanted
+    grouped = {place.partition: {*offsets.tolist()} for place, offsets in places.each(mixed)}
+    assert grouped == wanted
     assert [*places.each(mixed[:0])] == []
 
 

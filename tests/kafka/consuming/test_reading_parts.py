@@ -231,7 +231,7 @@ def test_a_hanging_commit_blocks_nothing_and_the_next_commit_has_the_newest_offs
     assert not committer.finish({HERE: Committed(5)}, 0.01)
     offsets.may_write.set()
     assert committer.finish({HERE: Committed(6)}, 120)
-    assert [one[HERE].offset for one in offsets.written] == [1, 6]
+    assert [written[HERE].offset for written in offsets.written] == [1, 6]
     assert committer.finish({HERE: Committed(6)}, 120)
     assert committer.commits == 2, "an offset that is stored already is not written again"
     committer.close()
@@ -305,9 +305,9 @@ def test_partitions_are_returned_also_if_another_thread_refreshes_meanwhile() ->
         """Is cleared after each look-up, as if by another thread."""
 
         def __contains__(self, key: object) -> bool:
-            found = super().__contains__(key)
+            is_present = super().__contains__(key)
             self.clear()
-            return found
+            return is_present
 
     directory._asked_s = Cleared()
     for _ in range(2):

@@ -27,14 +27,16 @@ REMOVED, COMPACTED = "it was removed", "it was compacted away"
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> LogClient:
-    made = LogClient({0: range(100), 1: range(100)})
-    monkeypatch.setattr("sunshower.kafka.consuming.partition_reader.Consumer", lambda _: made)
-    return made
+    client = LogClient({0: range(100), 1: range(100)})
+    monkeypatch.setattr("sunshower.kafka.consuming.partition_reader.Consumer", lambda _: client)
+    return client
 
 
 def find(refetcher: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
     """(partition, offset) of each message that was found, and the messages that are gone."""
-    offsets = {Partition("a", int(p[1:])): np.array(some, np.int64) for p, some in wanted.items()}
+    offsets = {
+        Partition("a", int(p[1:])): np.array(numbers, np.int64) for p, numbers in wanted.items()
+    }
     messages, gone = refetcher.find(offsets, limit)
     return [(message.partition(), message.offset()) for message in messages], gone
 
@@ -51,12 +53,12 @@ def test_the_reader_reads_up_to_near_offsets_and_seeks_to_distant_ones(source: L
     source.logs[0] = range(10_000)
     refetcher = Refetcher(SETTINGS)
     wanted = [10, 500, 9_000]
-    found: list[Any] = []
+    messages_read: list[Any] = []
     while wanted:
         messages, _ = find(refetcher, 100, p0=wanted)
-        found += messages
-        wanted = [one for one in wanted if (0, one) not in found]
-    assert found == [(0, 10), (0, 500), (0, 9_000)]
+        messages_read += messages
+        wanted = [offset for offset in wanted if (0, offset) not in messages_read]
+    assert messages_read == [(0, 10), (0, 500), (0, 9_000)]
     assert source.seeks == [(A, 10), (A, 9_000)]
     assert source.taken < 1_000
 
@@ -70,8 +72,8 @@ def test_the_reader_seeks_back_to_an_earlier_offset(source: LogClient) -> None:
 
 def test_compacted_messages_are_gone_also_at_the_end(source: LogClient) -> None:
     source.logs[0], source.ends[0] = [3, 5], 100
-    found, gone = find(Refetcher(SETTINGS), p0=[4, 5, 80])
-    assert found == [(0, 5)]
+    messages, gone = find(Refetcher(SETTINGS), p0=[4, 5, 80])
+    assert messages == [(0, 5)]
     assert gone == [Gone(A, 4, COMPACTED), Gone(A, 80, COMPACTED)]
 
 
@@ -142,10 +144,10 @@ def test_failed_messages_are_read_from_the_brokers_again(kafka: Kafka) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}
     options = KafkaOptions(refetch=True, commit_s=0.1)
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=True)
-    made = topology(
+    program = topology(
         KafkaSpout(settings, topics=[topic], options=options), Seen(refuses), retry=retry
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 20, f"{topic}[1]": 20})
         assert len(run.records()) == 38
         letters = {letter.message_id[1:3]: letter for letter in run.records("letters")}

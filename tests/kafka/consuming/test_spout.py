@@ -32,8 +32,12 @@ class Order(NamedTuple):
 
 
 def settings(kafka: Kafka, **more: Any) -> dict[str, Any]:
-    own = {name.replace("_", "."): value for name, value in more.items()}
-    return {"bootstrap.servers": kafka.bootstrap, "group.id": f"g-{uuid.uuid4().hex[:8]}", **own}
+    renamed = {name.replace("_", "."): value for name, value in more.items()}
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": f"g-{uuid.uuid4().hex[:8]}",
+        **renamed,
+    }
 
 
 def spout(kafka: Kafka, topic: str, base: dict[str, Any] | None = None, **more: Any) -> KafkaSpout:
@@ -52,9 +56,9 @@ def values(run: Run) -> list[int]:
 def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
     """The committed offset, as the brokers report it."""
     with closing(Consumer({**base, "enable.auto.commit": False})) as client:
-        (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
-    assert found.error is None
-    return found.offset
+        (position,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
+    assert position.error is None
+    return position.offset
 
 
 def test_all_messages_are_read_and_committed(kafka: Kafka) -> None:
@@ -89,8 +93,8 @@ def test_a_restarted_spout_continues_at_the_committed_offset_and_skips_nothing(
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, numbered_values(300))
     refuses = Seen(lambda record: int(record.value) == 120)
-    made = topology(spout(kafka, topic, base), refuses, attempts_max=1_000_000)
-    run = Run(made)
+    program = topology(spout(kafka, topic, base), refuses, attempts_max=1_000_000)
+    run = Run(program)
     run.until(lambda: committed(kafka, base, topic) == 120)
     run.core._wired.spouts.popitem()[1].spout._consumer.close()  # dies without a last commit
     with running(topology(spout(kafka, topic, base))) as again:
@@ -104,8 +108,8 @@ def test_a_start_position_applies_to_a_new_deployment_and_not_to_a_restart(kafka
     options = KafkaOptions(commit_s=0.1, first=StartPosition.EARLIEST)
 
     def read(deployment: str, until: int) -> list[int]:
-        made = spout(kafka, topic, base, options=options, deployment=deployment)
-        with running(topology(made)) as run:
+        reader = spout(kafka, topic, base, options=options, deployment=deployment)
+        with running(topology(reader)) as run:
             run.until(lambda: run.contiguous() == {f"{topic}[0]": until})
             return values(run)
 
@@ -140,8 +144,8 @@ def test_where_a_spout_without_committed_offsets_begins(
     for number in range(3):
         producer.produce(topic, str(number), timestamp=1_000 + 1_000 * number)
     assert producer.flush(30) == 0
-    made = spout(kafka, topic, options=KafkaOptions(first=first))
-    with running(topology(made)) as run:
+    reader = spout(kafka, topic, options=KafkaOptions(first=first))
+    with running(topology(reader)) as run:
         run.until(run.contiguous)
         fill(kafka.bootstrap, topic, [b"3"])
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
@@ -165,12 +169,12 @@ def test_a_translator_gets_the_whole_message_and_chooses_the_stream(kafka: Kafka
             raise LookupError("no such way")
         return None if message.key == "none" else Order(message.offset, message.value)
 
-    made = topology(
+    program = topology(
         spout(kafka, topic, key=Text(), value=Text(), translate=translate, emits=Order),
         retry=LETTERS,
         streams={"left": Received},
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
         assert run.records() == [Order(1, "b")]
         (left,) = run.records("left")
@@ -189,12 +193,12 @@ def test_an_offset_is_committed_when_all_records_of_its_message_are_processed(
     def orders(message: Received) -> list[Order]:
         return [Order(int(number)) for number in message.value.split()]
 
-    made = topology(
+    program = topology(
         spout(kafka, topic, base, translate=orders, emits=Order),
         Seen(lambda order: order.id in refused),
         retry=Retry(attempts=1_000_000, initial_s=0.01),
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: {order.id for order in run.records()} == {0, 1, 2, 4, 5})
         run.until(lambda: committed(kafka, base, topic) == 1)
         run.step_for(0.5)
@@ -218,8 +222,8 @@ def test_failed_messages_are_not_repeated_without_that_guarantee(
         return record.offset == 3
 
     options = KafkaOptions(guarantee=guarantee, commit_s=0.1)
-    made = spout(kafka, topic, base, options=options)
-    with running(topology(made, Seen(refuses))) as run:
+    reader = spout(kafka, topic, base, options=options)
+    with running(topology(reader, Seen(refuses))) as run:
         run.until(lambda: len(run.records()) == 20)
         run.until(lambda: committed(kafka, base, topic) == 21)
         assert sorted(record.offset for record in run.records()) == [
@@ -235,13 +239,13 @@ def test_a_partition_with_too_many_uncommitted_messages_is_paused(kafka: Kafka) 
     stuck = [True]
     refuses = Seen(lambda record: stuck[0] and (record.partition, record.offset) == (0, 5))
     options = KafkaOptions(uncommitted_max=1_000, commit_s=0.1)
-    made = topology(
+    program = topology(
         spout(kafka, topic, options=options),
         refuses,
         retry=Retry(attempts=1_000_000, initial_s=0.05, max_s=0.05),
         spout_pending=300,
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(run.contiguous)  # the spout is open
         run.until(lambda: run.spout().standing()[Partition(topic, 0)].emitted >= 1_005)
         fill(kafka.bootstrap, topic, numbered_values(1_000), 1)
@@ -258,8 +262,8 @@ def test_new_partitions_and_new_topics_that_match_the_pattern_are_read(kafka: Ka
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"old"])
     options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=StartPosition.LATEST)
-    made = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
-    with running(topology(made)) as run:
+    reader = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
+    with running(topology(reader)) as run:
         run.until(run.contiguous)
         fill(kafka.bootstrap, topic, [b"0"])
         run.until(lambda: len(run.records()) == 1)
@@ -312,13 +316,13 @@ def test_a_spout_at_its_pending_limit_stays_in_its_group(kafka: Kafka) -> None:
     base = settings(kafka, heartbeat_interval_ms=200, **limits)
     held: list[Any] = [True]
     options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
-    made = topology(
+    program = topology(
         spout(kafka, topic, base, options=options),
         Seen(lambda _: held[0]),
         retry=Retry(attempts=1_000_000, initial_s=9.0, max_s=9.0, jitter=0.0),
         spout_pending=20,
     )
-    with running(made) as run:
+    with running(program) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
         place = run.spout()._reader.places[Partition(topic, 0)]
         run.step_for(8.0)
@@ -333,6 +337,6 @@ def test_the_metadata_of_a_commit_name_the_deployment(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, numbered_values(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
-        kept = run.spout()._reader.committer.kept
-        run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
-        assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"
+        stored = run.spout()._reader.committer.written
+        run.until(lambda: stored.get(Partition(topic, 0), (0,))[0] == 3)
+        assert json.loads(stored[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"

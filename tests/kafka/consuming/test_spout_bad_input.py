@@ -119,8 +119,8 @@ def test_fields_that_no_message_has_are_refused(fields: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [{"value": Json}, {"key": Sale}, {"value": "json"}])
 def test_a_value_that_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
-    part, given = next(iter(wrong.items()))
-    shown = getattr(given, "__name__", "'json'")
+    part, decoder = next(iter(wrong.items()))
+    shown = getattr(decoder, "__name__", "'json'")
     with pytest.raises(
         ConfigError, match=rf"{part}={shown} is not a format; give one such as {part}="
     ):

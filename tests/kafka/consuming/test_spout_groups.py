@@ -270,8 +270,8 @@ def test_fetched_messages_of_a_revoked_partition_are_read_by_the_new_owner(kafka
     stuck = [True]
     bolt = Seen(lambda _: stuck[0])
     retry = Retry(attempts=1_000_000, initial_s=0.3, max_s=0.3)
-    made = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
-    with running(made) as first:
+    program = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
+    with running(program) as first:
         first.until(lambda: partition_count(first) == 2 and len(first.spout()._reader.ahead) >= 3)
         with running(topology(member(topic, base))) as second:
             step_both(first, second, lambda: len(second.records()) == 100)
@@ -295,8 +295,8 @@ def test_a_strategy_divides_the_partitions_among_those_that_subscribe(
         return sorted(p.number for p in run.spout().standing() if p.topic == topic)
 
     both = topology(KafkaSpout(base, topics=topics, options=options))
-    one = topology(KafkaSpout(base, topics=[shared], options=options))
-    with running(both) as first, running(one) as second:
+    single = topology(KafkaSpout(base, topics=[shared], options=options))
+    with running(both) as first, running(single) as second:
         step_both(
             first,
             second,

@@ -87,16 +87,16 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
 annotations = st.recursive(
     st.sampled_from([*LEAVES]),
     lambda inner: (
-        inner.map(lambda one: list[one])  # type: ignore[valid-type]
-        | inner.map(lambda one: Sequence[one])  # type: ignore[valid-type]
-        | inner.map(lambda one: tuple[one, ...])  # type: ignore[valid-type]
+        inner.map(lambda kind: list[kind])  # type: ignore[valid-type]
+        | inner.map(lambda kind: Sequence[kind])  # type: ignore[valid-type]
+        | inner.map(lambda kind: tuple[kind, ...])  # type: ignore[valid-type]
         | st.tuples(inner, inner).map(lambda two: tuple[two])  # type: ignore[valid-type]
-        | inner.map(lambda one: dict[str, one])  # type: ignore[valid-type]
+        | inner.map(lambda kind: dict[str, kind])  # type: ignore[valid-type]
         | st.tuples(st.sampled_from([int, float, bool, Unit, Level]), inner).map(
             lambda two: Mapping[two]  # type: ignore[valid-type]
         )
-        | inner.map(lambda one: Annotated[one, "unit"])
-        | inner.map(lambda one: Optional[one])  # noqa: UP045
+        | inner.map(lambda kind: Annotated[kind, "unit"])
+        | inner.map(lambda kind: Optional[kind])  # noqa: UP045
     ),
     max_leaves=4,
 )
@@ -126,16 +126,16 @@ def parts(value: Any) -> Any:
     if isinstance(value, Counter):
         return exactly(value)
     if isinstance(value, dict):
-        return type(value), [(exactly(name), parts(one)) for name, one in value.items()]
+        return type(value), [(exactly(name), parts(element)) for name, element in value.items()]
     if isinstance(value, list | tuple):
         return type(value), [*map(parts, value)]
     return exactly(value)
 
 
 def encode(record: Any) -> bytes:
-    found = Composer("here", "topic").compose(record).value
-    assert found is not None
-    return found
+    encoded = Composer("here", "topic").compose(record).value
+    assert encoded is not None
+    return encoded
 
 
 @given(st.data())
@@ -166,14 +166,14 @@ def with_64_bits(value: Any) -> Any:
 
 def test_a_set_is_read_from_an_array() -> None:
     kind = make_dataclass("Tags", [("days", set[date]), ("names", frozenset[str])])
-    found = Json(kind).decoder("topic", "value")(b'{"days": ["2026-01-02"], "names": ["a", "a"]}')
-    assert found == kind({date(2026, 1, 2)}, frozenset("a"))
+    tags = Json(kind).decoder("topic", "value")(b'{"days": ["2026-01-02"], "names": ["a", "a"]}')
+    assert tags == kind({date(2026, 1, 2)}, frozenset("a"))
 
 
 def test_messagepack_decodes_typed_values_from_text() -> None:
     packed = msgpack.packb({"at": "2026-01-02T03:04:05+00:00", "price": ["1.50", "m"]})
-    found = MessagePack(Stop).decoder("topic", "value")(packed)
-    assert found == Stop(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), Price(Decimal("1.50")))
+    stop = MessagePack(Stop).decoder("topic", "value")(packed)
+    assert stop == Stop(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), Price(Decimal("1.50")))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +237,6 @@ def test_the_error_for_a_value_of_the_wrong_type_names_its_field(
 ) -> None:
     data = json.dumps({name: value}).encode()
     messages = MessageBatch.of([Message(topic="a", partition=0, offset=0, value=data)])
-    ((found,), _) = Translator(Json(Order), Bytes()).records(messages)
-    assert isinstance(found, Undecodable)
-    assert re.match(rf"Order\.{expected}", found.reason)
+    ((record,), _) = Translator(Json(Order), Bytes()).records(messages)
+    assert isinstance(record, Undecodable)
+    assert re.match(rf"Order\.{expected}", record.reason)

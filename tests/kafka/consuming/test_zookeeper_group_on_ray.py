@@ -75,11 +75,11 @@ def test_the_partitions_of_a_killed_process_are_claimed_and_nothing_is_lost(
     )
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}
     spout = KafkaSpout(settings, topics=[topic], translate=to_number, emits=Number, options=options)
-    made = Topology("shared", workers=2)
-    made.spout("in", spout, 2).shuffle().bolt("store", Store(tmp_path), parallelism=2)
+    topology = Topology("shared", workers=2)
+    topology.spout("in", spout, 2).shuffle().bolt("store", Store(tmp_path), parallelism=2)
     with (
         closing(ZooKeeperTree(zookeeper.connect)) as tree,
-        submitted(ray_cluster, made, layout=Layout.PACK) as run,
+        submitted(ray_cluster, topology, layout=Layout.PACK) as run,
     ):
         group = Group(tree, topic, topic)
         until(lambda: group.is_shared(2))

@@ -51,8 +51,11 @@ def program(kafka: Kafka, topic: str, folder: Path, state: Any = None, **message
     topology, settings = Topology("sales"), {"bootstrap.servers": kafka.bootstrap}
     spout, store = FixedBatchSpout(SALES, 5, type=Sale), InSqlite(folder / "batches.db")
     sales = batches(topology, "sales", spout, store=store)
-    given: Any = {"state": state or SqliteState(folder / "states.db"), "transactional_id": topic}
-    sales.apply(KafkaMessages(settings, topic, **given, **message))
+    arguments: Any = {
+        "state": state or SqliteState(folder / "states.db"),
+        "transactional_id": topic,
+    }
+    sales.apply(KafkaMessages(settings, topic, **arguments, **message))
     return topology
 
 
@@ -224,11 +227,11 @@ def test_a_schema_that_a_registry_refuses_ends_the_start(kafka: Kafka, tmp_path:
 
 
 def test_a_wrong_declaration_is_refused() -> None:
-    def sink(settings: Any = SETTINGS, topic: Any = "sales", **given: Any) -> None:
+    def sink(settings: Any = SETTINGS, topic: Any = "sales", **arguments: Any) -> None:
         stream = batches(
             Topology("sales"), "sales", FixedBatchSpout(SALES, 5, type=Sale), store=InMemory()
         )
-        about: Any = {"state": MemoryState(), "transactional_id": "to", **given}
+        about: Any = {"state": MemoryState(), "transactional_id": "to", **arguments}
         stream.apply(KafkaMessages(settings, topic, **about))
 
     with pytest.raises(ConfigError, match=r"lack bootstrap\.servers"):

@@ -68,8 +68,8 @@ def message(received: Received) -> Message:
 
 def parse_{version}(message: Message) -> Iterator[Event]:
     try:
-        found = json.loads(message.value)
-        yield Event(int(found["id"]), found["key"])
+        fields = json.loads(message.value)
+        yield Event(int(fields["id"]), fields["key"])
     except (ValueError, KeyError, TypeError):
         return
 
@@ -102,13 +102,13 @@ Run = Callable[..., "subprocess.Popen[str]"]
 
 
 def messages(total: int) -> list[bytes]:
-    draw, found = Random(1), list[bytes]()
+    draw, bodies = Random(1), list[bytes]()
     for number in range(total):
         body = json.dumps({"id": number, "key": f"k{number % 10}"}).encode()
-        found += [body] * (2 if number % 20 == 3 else 1)
+        bodies += [body] * (2 if number % 20 == 3 else 1)
         if number % 50 == 7:
-            found.append(draw.choice([b"not json", b'{"id": "x"}', b"\xff\xfe"]))
-    return found
+            bodies.append(draw.choice([b"not json", b'{"id": "x"}', b"\xff\xfe"]))
+    return bodies
 
 
 def counted_plainly(bootstrap: str, source: str) -> Counter[str]:
@@ -116,8 +116,8 @@ def counted_plainly(bootstrap: str, source: str) -> Counter[str]:
     ids, counts = set[int](), Counter[str]()
     for received in read_all(bootstrap, source):
         try:
-            found = json.loads(received.value() or b"")
-            id, key = int(found["id"]), found["key"]
+            fields = json.loads(received.value() or b"")
+            id, key = int(fields["id"]), fields["key"]
         except (ValueError, KeyError, TypeError):
             continue
         if id not in ids:
@@ -240,10 +240,10 @@ def test_each_message_counts_once_while_commands_change_a_program_and_workers_di
     assert dict(states[1].items()) == dict(expected)
     assert len(dict(states[0].items())) == total
     last = dict[str, int]()
-    for one in read_all(kafka.bootstrap, out, **{"isolation.level": "read_committed"}):
-        found = json.loads(one.value() or b"")
-        assert found["count"] >= last.get(found["key"], 0), "batches keep their order"
-        last[found["key"]] = found["count"]
+    for message in read_all(kafka.bootstrap, out, **{"isolation.level": "read_committed"}):
+        fields = json.loads(message.value() or b"")
+        assert fields["count"] >= last.get(fields["key"], 0), "batches keep their order"
+        last[fields["key"]] = fields["count"]
     assert Counter(last) == expected
 
 
@@ -273,8 +273,8 @@ class InWindow(NamedTuple):
 
 
 def event(received: Received) -> Event:
-    found = json.loads(received.value or b"")
-    return Event(found["id"], found["key"])
+    fields = json.loads(received.value or b"")
+    return Event(fields["id"], fields["key"])
 
 
 def halves(event: Event) -> Iterator[Half]:
@@ -296,10 +296,10 @@ class Program:
 
     def topology(self) -> Topology:
         topology = Topology("changed", workers=2)
-        given = {**self.settings, "group.id": self.source}
+        consumer_settings = {**self.settings, "group.id": self.source}
         options = BatchOptions(bounds=Bounds(records=30))
         spout = KafkaTransactional(
-            given, topics=[self.source], translate=event, emits=Event, options=options
+            consumer_settings, topics=[self.source], translate=event, emits=Event, options=options
         )
         store = InSqlite(self.folder / "batches.db")
         events: Any = batches(topology, "events", spout, store=store, interval_s=0.1)

@@ -51,9 +51,9 @@ CONTEXT = Context("shop", "count", 1, 0, 1)
 
 
 def open_bolt(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
-    found = deduplicate("id", Count(), memory=memory, store=tree)
-    found.prepare(CONTEXT)
-    return found
+    bolt = deduplicate("id", Count(), memory=memory, store=tree)
+    bolt.prepare(CONTEXT)
+    return bolt
 
 
 def feed(bolt: Deduplicated, *sales: Sale) -> None:

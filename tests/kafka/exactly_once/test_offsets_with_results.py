@@ -79,9 +79,9 @@ def open_bolt(store: OffsetsWithResults) -> ResultsBolt:
     """The bolt, pickled and prepared as in a worker."""
     bolt = store.bolt(count, TABLE)
     bolt.check_input(Schema.of(Line))
-    found: ResultsBolt = pickle.loads(pickle.dumps(bolt))
-    found.prepare(CONTEXT)
-    return found
+    copy: ResultsBolt = pickle.loads(pickle.dumps(bolt))
+    copy.prepare(CONTEXT)
+    return copy
 
 
 def process_batch(bolt: ResultsBolt, *lines: Line) -> None:
@@ -120,11 +120,11 @@ def offsets_of(store: OffsetsWithResults, topic_id: str = "") -> Offsets:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetsWithResults:
     if request.param == "sqlite":
         return OffsetsWithResults(tmp_path / "counts.db", "words")
-    found = OffsetsWithResults(request.getfixturevalue("postgres"), "words")
+    results_store = OffsetsWithResults(request.getfixturevalue("postgres"), "words")
     for table in ("counts", "sunshower_offsets"):
         with suppress(StoreError):
-            found._open().setup(f"TRUNCATE {table}")
-    return found
+            results_store._open().setup(f"TRUNCATE {table}")
+    return results_store
 
 
 def test_a_message_that_is_repeated_counts_once(store: OffsetsWithResults) -> None:
@@ -152,9 +152,9 @@ def test_of_two_tasks_that_write_at_once_exactly_one_succeeds(store: OffsetsWith
     with ThreadPoolExecutor(2) as pool:
         for offset in range(30):
             both = [line(offset), line(offset, partition=1)]
-            for bolt, own in zip(bolts, (both, both[::-1]), strict=True):
-                for one in own:
-                    bolt.process(one)
+            for bolt, lines in zip(bolts, (both, both[::-1]), strict=True):
+                for record in lines:
+                    bolt.process(record)
             ends = [pool.submit(bolt.flush).exception for bolt in bolts]
             errors = [error for end in ends if (error := end(60)) is not None]
             assert [type(error) for error in errors] == [WrongVersion]
@@ -223,8 +223,8 @@ def test_intervals_below_the_settled_offset_are_removed(store: OffsetsWithResult
     for start in range(0, 1000, 10):  # each tenth offset is missing, like a transaction marker
         process_batch(bolt, *map(line, range(start, start + 9)))
         offsets.write({Partition("a", 0): Committed(start + 10)})
-    found = rows(store, "SELECT settled, done FROM sunshower_offsets")
-    assert found == [(1000, "[[980, 989], [990, 999]]")]
+    intervals = rows(store, "SELECT settled, done FROM sunshower_offsets")
+    assert intervals == [(1000, "[[980, 989], [990, 999]]")]
     process_batch(bolt, line(3), line(995))
     assert sum(counts(store).values()) == 900
 
@@ -260,7 +260,7 @@ def test_a_kafka_spout_emits_again_what_only_the_results_bolt_has_processed(
     store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
     def start_spout() -> tuple[Any, list[tuple[int, int]]]:
-        rig = new_spout_rig((0, 100), kept=offsets_of(store))
+        rig = new_spout_rig((0, 100), offsets=offsets_of(store))
         rig.open()
         rig.client.waiting = [message(at) for at in range(rig.client.reads[Partition("a", 0)], 10)]
         return rig, rig.poll()
@@ -282,8 +282,8 @@ def test_a_kafka_spout_emits_again_what_only_the_results_bolt_has_processed(
 def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
     store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
-    rig = new_spout_rig((0, 9), kept=offsets_of(store))
-    rig.spout.reads = (*rig.spout.reads[:2], lambda one: [one, one][one.offset :], ())
+    rig = new_spout_rig((0, 9), offsets=offsets_of(store))
+    rig.spout.reads = (*rig.spout.reads[:2], lambda record: [record, record][record.offset :], ())
     rig.open()
     rig.client.waiting = [message(0), message(1), message(2)]
     polled = rig.spout.poll(10)
@@ -306,10 +306,10 @@ def test_each_message_counts_once_whatever_happens(store: OffsetsWithResults) ->
             wanted[open_line.word] += 1
         acked: dict[int, set[int]] = {0: set(), 1: set()}
         while open_lines:
-            some = random.sample(open_lines, min(len(open_lines), random.randrange(1, 8)))
+            sample = random.sample(open_lines, min(len(open_lines), random.randrange(1, 8)))
             bolt = random.choice(bolts)
             try:
-                for taken in some:
+                for taken in sample:
                     bolt.process(taken)
                 if random.random() < 0.2:  # the task dies before the flush, or flushes later
                     bolts[bolts.index(bolt)] = open_bolt(store)
@@ -319,8 +319,8 @@ def test_each_message_counts_once_whatever_happens(store: OffsetsWithResults) ->
             except StoreError:
                 continue
             if random.random() < 0.7:  # else the acks are lost
-                open_lines = [open_line for open_line in open_lines if open_line not in some]
-                for taken in some:
+                open_lines = [open_line for open_line in open_lines if open_line not in sample]
+                for taken in sample:
                     acked[taken.partition].add(taken.offset)
                 for number, done in acked.items():
                     settled = next(at for at in range(21) if at not in done)
@@ -348,10 +348,10 @@ def test_on_kafka_each_message_counts_once_beside_a_zombie(
             fields=("topic", "partition", "offset", "value"),
             options=KafkaOptions(store=store, commit_s=0.05),
         )
-        made = Topology("kafka", workers=1)
-        lines = made.spout("in", spout).fields("topic", "partition")
+        topology = Topology("kafka", workers=1)
+        lines = topology.spout("in", spout).fields("topic", "partition")
         lines.bolt("results", store.bolt(count_values, TABLE), parallelism=2)
-        return made
+        return topology
 
     def done() -> int:
         return sum(counts(store).values())
@@ -374,8 +374,8 @@ def test_on_kafka_each_message_counts_once_beside_a_zombie(
 def test_intervals_contain_what_a_set_contains(batches: list[set[int]], below: int) -> None:
     model: set[int] = set()
     intervals = Intervals()
-    for some in batches:
-        intervals, model = intervals.with_all(some), model | some
+    for numbers in batches:
+        intervals, model = intervals.with_all(numbers), model | numbers
         assert {number for number in range(42) if number in intervals} == model
         assert all(end < first for (_, end), (first, _) in pairwise(intervals.pairs))
     left = intervals.from_on(below)

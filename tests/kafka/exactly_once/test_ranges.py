@@ -48,5 +48,7 @@ def test_a_range_ends_before_the_messages_of_an_open_transaction(kafka: Kafka) -
         assert first == [topic, 0, 0, 2]
         producer.commit_transaction(60)
         txid = max(drive.metadata)
-        later = next(rows for one in range(txid + 1, txid + 100) if (rows := drive.batch(one)))
+        later = next(
+            rows for number in range(txid + 1, txid + 100) if (rows := drive.batch(number))
+        )
         assert later == [(topic, 0, 2, 5, topic_id)], "it contains the marker of the commit"

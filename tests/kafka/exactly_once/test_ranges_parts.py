@@ -28,7 +28,7 @@ def new_ranges(new_batch_rig: NewBatchRig) -> NewRanges:
 
 def batch(rig: BatchRig, *partitions: int) -> list[tuple[object, ...]]:
     """The ranges of the next batch, of these partitions, without the id of the topic."""
-    last = {f"p{number}": rig.kept.get(f"a@{number}") for number in partitions}
+    last = {f"p{number}": rig.metadata.get(f"a@{number}") for number in partitions}
     return [row[:-1] for row in rig.batch(**last)[0]]
 
 
@@ -47,7 +47,7 @@ def test_a_batch_continues_where_the_last_one_ended_and_fetches_nothing(
     rig.client.bounds_of[A0] = (3, 11)
     assert batch(rig, 0, 1) == [("a", 0, 10, 11), ("a", 1, 193, 250)]
     assert rig.client.reads == {}
-    rig.spout.committed(rig.kept)
+    rig.spout.committed(rig.metadata)
     rig.client.bounds_of[A1] = (0, 260)
     batch(rig, 0, 1)
     assert rig.spout.figures()["a[1]/lag"] == 10
@@ -65,9 +65,9 @@ def test_a_bounded_job_reads_the_messages_that_exist_at_its_start(new_ranges: Ne
     rig = new_ranges((0, 6), records=4, until_end=True)
     assert batch(rig, 0) == [("a", 0, 0, 4)]
     rig.client.bounds_of = {A0: (0, 60)}
-    assert not rig.spout.is_end("a@0", rig.kept["a@0"])
+    assert not rig.spout.is_end("a@0", rig.metadata["a@0"])
     assert batch(rig, 0) == [("a", 0, 4, 6)]
-    assert rig.spout.is_end("a@0", rig.kept["a@0"])
+    assert rig.spout.is_end("a@0", rig.metadata["a@0"])
     assert rig.clock.now() == 0, "there is nothing to wait for"
 
 
@@ -116,7 +116,7 @@ def test_a_range_whose_messages_are_gone_is_not_replayed_but_all_others_are(
         rf"a\[0\], offsets 0 to 4: the partition has {bounds[0]} to {bounds[1] - 1} now\. Retent"
     )
     with pytest.raises(IncompleteBatch, match=expected):
-        rig.spout.emit_all_again(rig.kept, room)
+        rig.spout.emit_all_again(rig.metadata, room)
     assert [row[:-1] for row in room.rows] == [("a", 1, 0, 5)]
 
 
@@ -129,13 +129,13 @@ WAITING = st.dictionaries(
 def test_shares_use_the_room_and_leave_no_partition_out(
     waiting: dict[Partition, int], room: int
 ) -> None:
-    found = shares(waiting, room)
-    nonempty = [one for one in waiting if waiting[one]]
-    assert found.keys() == waiting.keys()
-    assert all(found[one] <= waiting[one] for one in waiting)
-    assert all(found[one] for one in nonempty)
-    assert sum(found.values()) <= max(room, len(nonempty))
-    assert sum(found.values()) >= min(sum(waiting.values()), room)
-    cut = [found[one] for one in waiting if found[one] < waiting[one]]
+    counts = shares(waiting, room)
+    nonempty = [partition for partition in waiting if waiting[partition]]
+    assert counts.keys() == waiting.keys()
+    assert all(counts[partition] <= waiting[partition] for partition in waiting)
+    assert all(counts[partition] for partition in nonempty)
+    assert sum(counts.values()) <= max(room, len(nonempty))
+    assert sum(counts.values()) >= min(sum(waiting.values()), room)
+    cut = [counts[partition] for partition in waiting if counts[partition] < waiting[partition]]
     if cut:
-        assert max(found.values()) - min(cut) <= 1, "larger partitions get equal shares"
+        assert max(counts.values()) - min(cut) <= 1, "larger partitions get equal shares"

@@ -59,9 +59,11 @@ class RunsCode:
 
 
 def open_bolt(forest: MemoryForest, bolt: Count | None = None) -> Deduplicated:
-    found = deduplicate(lambda record: record, bolt or Count(), store=lambda: MemoryTree(forest))
-    found.prepare(Context("shop", "count", 1, 0, 1))
-    return found
+    deduplicated = deduplicate(
+        lambda record: record, bolt or Count(), store=lambda: MemoryTree(forest)
+    )
+    deduplicated.prepare(Context("shop", "count", 1, 0, 1))
+    return deduplicated
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def as_text(partitions: Iterable[Partition]) -> str:
 
 
 def as_texts(assigned: ThreadAssignment) -> dict[str, str]:
-    return {str(thread): as_text(some) for thread, some in assigned.items()}
+    return {str(thread): as_text(partitions) for thread, partitions in assigned.items()}
 
 
 # ---- by task ------------------------------------------------------------------------------------
@@ -59,15 +59,15 @@ TWO_TOPICS = [*partitions_of("t0", 3), *partitions_of("t1", 3)]
 
 def test_range_assigns_consecutive_partitions_of_each_topic() -> None:
     both = {"t0": 1, "t1": 1}
-    found = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": both, "c1": both}))
-    assert found == {"c0-0": "t0p0 t0p1 t1p0 t1p1", "c1-0": "t0p2 t1p2"}
-    found = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": {"t0": 1}, "c1": both, "c2": {}}))
-    assert found == {"c0-0": "t0p0 t0p1", "c1-0": "t0p2 t1p0 t1p1 t1p2"}
+    threads = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": both, "c1": both}))
+    assert threads == {"c0-0": "t0p0 t0p1 t1p0 t1p1", "c1-0": "t0p2 t1p2"}
+    threads = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": {"t0": 1}, "c1": both, "c2": {}}))
+    assert threads == {"c0-0": "t0p0 t0p1", "c1-0": "t0p2 t1p0 t1p1 t1p2"}
 
 
 def test_range_counts_stream_threads_and_not_members() -> None:
-    found = as_texts(by_range_of_threads(partitions_of("t", 4), {"c0": {"t": 2}, "c1": {"t": 1}}))
-    assert found == {"c0-0": "tp0 tp1", "c0-1": "tp2", "c1-0": "tp3"}
+    threads = as_texts(by_range_of_threads(partitions_of("t", 4), {"c0": {"t": 2}, "c1": {"t": 1}}))
+    assert threads == {"c0-0": "tp0 tp1", "c0-1": "tp2", "c1-0": "tp3"}
 
 
 def test_threads_are_sorted_as_strings() -> None:
@@ -91,11 +91,15 @@ def test_java_hash_is_javas_hash_of_a_string() -> None:
 
 def test_round_robin_of_threads_assigns_in_the_order_of_hashes() -> None:
     assigned = round_robin_of_threads(partitions_of("t", 12), {"c": {"t": 1}})
-    assert [one.number for one in assigned[StreamThread("c", 0)]] == [10, 11, *range(10)]
-    found = as_texts(
+    assert [partition.number for partition in assigned[StreamThread("c", 0)]] == [
+        10,
+        11,
+        *range(10),
+    ]
+    threads = as_texts(
         round_robin_of_threads(partitions_of("t", 12), {"c0": {"t": 2}, "c1": {"t": 1}})
     )
-    assert found == {
+    assert threads == {
         "c0-0": "tp10 tp1 tp4 tp7",
         "c0-1": "tp11 tp2 tp5 tp8",
         "c1-0": "tp0 tp3 tp6 tp9",
@@ -104,8 +108,8 @@ def test_round_robin_of_threads_assigns_in_the_order_of_hashes() -> None:
 
 def test_equal_hashes_are_ordered_by_topic_then_partition() -> None:
     both = [*partitions_of("BB", 1), *partitions_of("Aa", 1)]
-    found = as_texts(round_robin_of_threads(both, {"c": {"Aa": 1, "BB": 1}}))
-    assert found == {"c-0": "Aap0 BBp0"}
+    threads = as_texts(round_robin_of_threads(both, {"c": {"Aa": 1, "BB": 1}}))
+    assert threads == {"c-0": "Aap0 BBp0"}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,9 @@ def test_round_robin_of_threads_requires_equal_subscriptions(streams: Streams) -
 TOPICS = [f"t{number}" for number in range(4)]
 MEMBERS = [f"c{number}" for number in (0, 1, 2, 10, 11)]
 partitions_of_topics = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 12)).map(
-    lambda counts: [one for topic, count in counts.items() for one in partitions_of(topic, count)]
+    lambda counts: [
+        partition for topic, count in counts.items() for partition in partitions_of(topic, count)
+    ]
 )
 streams = st.dictionaries(
     st.sampled_from(MEMBERS), st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3))
@@ -136,11 +142,13 @@ equal_streams = st.builds(
 
 
 def owned_once(assigned: Iterable[Collection[Partition]], expected: Iterable[Partition]) -> bool:
-    return Counter(partition for some in assigned for partition in some) == Counter(expected)
+    return Counter(partition for partitions in assigned for partition in partitions) == Counter(
+        expected
+    )
 
 
 def about_equal(assigned: Collection[Collection[Partition]]) -> bool:
-    counts = [len(some) for some in assigned] or [0]
+    counts = [len(partitions) for partitions in assigned] or [0]
     return max(counts) - min(counts) <= 1
 
 
@@ -172,18 +180,18 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(
     assert owned_once(
         assigned.values(), [partition for partition in partitions if partition.topic in known]
     )
-    for thread, some in assigned.items():
+    for thread, owned in assigned.items():
         streams_of = subscriptions[thread.member]
-        assert all(thread.number < streams_of[partition.topic] for partition in some)
+        assert all(thread.number < streams_of[partition.topic] for partition in owned)
     for topic in TOPICS:  # the partitions of a topic are assigned independently of other topics
         alone = by_range_of_threads(
             [partition for partition in partitions if partition.topic == topic], subscriptions
         )
         runs = {
-            owner: [partition for partition in some if partition.topic == topic]
-            for owner, some in assigned.items()
+            owner: [partition for partition in owned if partition.topic == topic]
+            for owner, owned in assigned.items()
         }
-        assert {owner: [*some] for owner, some in alone.items()} == runs
+        assert {owner: [*owned] for owner, owned in alone.items()} == runs
         assert about_equal(
             [run for owner, run in runs.items() if topic in subscriptions[owner.member]]
         ) or any(count != 1 for topics in subscriptions.values() for count in topics.values())

@@ -60,9 +60,9 @@ def by_zookeeper(kafka_zk: Kafka, zookeeper: ZooKeeper) -> DirectoryRig:
 
 @pytest.fixture
 def rig(request: pytest.FixtureRequest) -> Iterator[DirectoryRig]:
-    made: DirectoryRig = request.getfixturevalue(request.param)
-    yield made
-    made.directory.close()
+    directory_rig: DirectoryRig = request.getfixturevalue(request.param)
+    yield directory_rig
+    directory_rig.directory.close()
 
 
 every_directory = pytest.mark.parametrize(
@@ -78,7 +78,9 @@ every_directory = pytest.mark.parametrize(
 @every_directory
 def test_partitions_of_a_topic_are_listed_in_order_with_their_leaders(rig: DirectoryRig) -> None:
     topic = rig.create(12)
-    assert rig.directory.partitions(topic) == tuple(Partition(topic, one) for one in range(12))
+    assert rig.directory.partitions(topic) == tuple(
+        Partition(topic, number) for number in range(12)
+    )
     until(lambda: None not in rig.directory.leaders(topic).values())
     assert rig.directory.bootstrap() == rig.kafka.bootstrap
     assert {*rig.directory.leaders(topic).values()} == {rig.kafka.brokers[0].address}

@@ -62,9 +62,9 @@ def test_offsets_without_a_deployment_are_continued_by_every_deployment(
 
 def test_removed_messages_are_reported_and_the_first_existing_one_is_emitted() -> None:
     stored, first = FakeOffsets(), StartPosition.STORM_FORCED
-    stored.kept[A0] = Committed(3, '{"topologyId": "t-1"}')
+    stored.committed[A0] = Committed(3, '{"topologyId": "t-1"}')
     client, reader = reading({A0: (10, 100)}, stored, first=first, behind_max=5)
-    assert [one[1:3] for _, one in reader.skipped] == [(3, 10)]
+    assert [skip[1:3] for _, skip in reader.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
     _, numbers = reader.sort([message(10), message(11)])
     assert [reader.places.name(number) for number in numbers] == [("a", 0, 10), ("a", 0, 11)]
@@ -215,12 +215,12 @@ def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     first: StartPosition,
 ) -> None:
     stored = FakeOffsets()
-    stored.kept[A0] = Committed(50, '{"topologyId": "t-1"}')
+    stored.committed[A0] = Committed(50, '{"topologyId": "t-1"}')
     client, reader = reading({A0: (2, 9)}, stored, first=first)
     emit(reader, client, message(50), message(51, error=RESET))
     reader.look_up_positions(lambda: 0.0)
     assert not reader.gone, "what was read of the former topic is still processed"
     from_end = first is StartPosition.LATEST
     assert client.reads == {A0: 9 if from_end else 2}
-    assert [one[1:3] for _, one in reader.skipped] == ([(2, 9)] if from_end else [])
+    assert [skip[1:3] for _, skip in reader.skipped] == ([(2, 9)] if from_end else [])
     assert reader.settled()[A0].offset == 2

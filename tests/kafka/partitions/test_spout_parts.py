@@ -37,7 +37,7 @@ from tests.kafka.groups import FaultyConnection, Topics, raises
 
 
 def test_a_skipped_range_is_reported_also_after_an_error(new_spout_rig: NewSpoutRig) -> None:
-    rig = new_spout_rig((10, 100), kept=FakeOffsets(p0=3))
+    rig = new_spout_rig((10, 100), offsets=FakeOffsets(p0=3))
     rig.open()
     rig.client.waiting = [message(3, error=RESET)]
     rig.poll()
@@ -108,8 +108,8 @@ class Unanswered(FakeOffsets):
 def test_a_commit_without_an_answer_blocks_neither_the_client_nor_the_last_commit(
     new_spout_rig: NewSpoutRig, end: str
 ) -> None:
-    kept = Unanswered()
-    rig = new_spout_rig((0, 100), kept=kept)
+    offsets = Unanswered()
+    rig = new_spout_rig((0, 100), offsets=offsets)
     rig.open()
     here = Partition("a", 0)
     reader = rig.spout._reader
@@ -120,16 +120,16 @@ def test_a_commit_without_an_answer_blocks_neither_the_client_nor_the_last_commi
         rig.spout.acked(np.array([reader.places[here].number(offset)]))
         rig.clock.advance(2.0)
         rig.poll()
-    assert [offset for offset, _ in kept.started] == [0], "one at a time"
+    assert [offset for offset, _ in offsets.started] == [0], "one at a time"
     if end == "revoked":
         reader.revoked([here], lost=False)
     else:
         getattr(rig.spout, end)()
-    assert kept.started[-1][0] == 2
-    for _, written in kept.started:
+    assert offsets.started[-1][0] == 2
+    for _, written in offsets.started:
         written.set_result(None)
     reader.committer.begin({})
-    stored = reader.committer.kept.get(here)
+    stored = reader.committer.written.get(here)
     assert (stored and stored.offset) == (2 if end == "deactivate" else None), (
         "of what it still has"
     )
@@ -369,7 +369,7 @@ def test_the_error_for_a_missing_offset_says_what_to_do(new_spout_rig: NewSpoutR
     rig = new_spout_rig((10, 100), first=StartPosition.NONE)
     with pytest.raises(BadOffset, match=r"a\[0\]: no offset is committed.* from 10 up to 100"):
         rig.open()
-    rig = new_spout_rig((10, 100), first=StartPosition.NONE, kept=FakeOffsets(p0=20))
+    rig = new_spout_rig((10, 100), first=StartPosition.NONE, offsets=FakeOffsets(p0=20))
     rig.open()
     assert rig.client.reads == {Partition("a", 0): 20}
     rig.client.waiting = [message(20, error=RESET)]

@@ -86,8 +86,8 @@ def stored_offsets(rig: TopicRig) -> dict[int, int]:
     home = f"/storm/{rig.group}"
     nodes = [tree.get(f"{home}/{name}") for name in tree.children(home)]
     tree.close()
-    found = [json.loads(node.value) for node in nodes if node]
-    return {record["partition"]: record["offset"] for record in found}
+    records = [json.loads(node.value) for node in nodes if node]
+    return {record["partition"]: record["offset"] for record in records}
 
 
 def test_tasks_share_partitions_by_a_group_and_continue_at_their_offsets(rig: TopicRig) -> None:
@@ -192,7 +192,7 @@ def test_a_zookeeper_that_is_killed_and_restarted_loses_nothing(rig: TopicRig) -
 
 
 def test_a_consumer_that_joins_and_leaves_under_load_loses_nothing(rig: TopicRig) -> None:
-    found: list[str] = []
+    values_read: list[str] = []
     with running(topology(rig.spout())) as steady:
         for _ in range(3):
             with running(topology(rig.spout())) as other:
@@ -204,12 +204,12 @@ def test_a_consumer_that_joins_and_leaves_under_load_loses_nothing(rig: TopicRig
                 step_both(
                     steady,
                     other,
-                    lambda: rig.all() == {*found, *seen_values(steady), *seen_values(other)},
+                    lambda: rig.all() == {*values_read, *seen_values(steady), *seen_values(other)},
                 )
-                found.extend(seen_values(other))
+                values_read.extend(seen_values(other))
             steady.until(lambda: partition_count(steady) == 4)
         steady.until(lambda: stored_offsets(rig) == dict.fromkeys(range(4), 120))
-        repeats = len(found) + len(seen_values(steady)) - len(rig.all())
+        repeats = len(values_read) + len(seen_values(steady)) - len(rig.all())
         assert 0 <= repeats <= 3 * 40, "only messages that were open in a rebalance are read twice"
 
 
@@ -219,10 +219,10 @@ def partition_count(run: Run) -> int:
     return len(run.spout().standing()) if opened else 0
 
 
-def step_both(one: Run, other: Run, happened: Callable[[], bool]) -> None:
+def step_both(run: Run, other: Run, happened: Callable[[], bool]) -> None:
     """Step both runs in turn until `happened` is true."""
     while not happened():
-        one.step_for(0.02)
+        run.step_for(0.02)
         other.step_for(0.02)
 
 

@@ -31,13 +31,13 @@ FIRST = Partition("t", 0)
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tree]:
     match getattr(request, "param", "memory"):
         case "memory":
-            made: Tree = MemoryTree(MemoryForest())
+            new_tree: Tree = MemoryTree(MemoryForest())
         case "sqlite":
-            made = SqliteTree(tmp_path / "offsets.sqlite")
+            new_tree = SqliteTree(tmp_path / "offsets.sqlite")
         case _:
-            made = ZooKeeperTree(request.getfixturevalue("zookeeper").connect)
-    yield made
-    made.close()
+            new_tree = ZooKeeperTree(request.getfixturevalue("zookeeper").connect)
+    yield new_tree
+    new_tree.close()
 
 
 every_tree = pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_offsets_that_were_written_are_read_by_another_instance(tree: Tree, name
     here = layout(name)
     both = {FIRST: Committed(0), Partition("t", 11): Committed(2**40)}
     StoredOffsets(tree, here).write(both)
-    found = StoredOffsets(tree, here).read([*both, Partition("t", 5)])
-    assert {one: committed.offset for one, committed in found.items()} == {
-        one: committed.offset for one, committed in both.items()
+    offsets = StoredOffsets(tree, here).read([*both, Partition("t", 5)])
+    assert {partition: committed.offset for partition, committed in offsets.items()} == {
+        partition: committed.offset for partition, committed in both.items()
     }
     StoredOffsets(tree, here).write({FIRST: Committed(7)})
     assert StoredOffsets(tree, here).read([FIRST])[FIRST].offset == 7

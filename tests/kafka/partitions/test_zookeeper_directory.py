@@ -29,8 +29,8 @@ def test_an_unavailable_broker_moves_no_partition_to_another_task(tree: MemoryTr
     directory = ZooKeeperDirectory(tree)
     assert numbers(directory.partitions("t")) == [0, 1, 2, 3, 4]
     assert numbers(modulo(directory.partitions("t"), 3, 1)) == [1, 4]
-    there = "outer:9001"
-    assert [*directory.leaders("t").values()] == [there, None, there, None, there]
+    address = "outer:9001"
+    assert [*directory.leaders("t").values()] == [address, None, address, None, address]
 
 
 def test_partitions_are_in_the_order_of_their_numbers(tree: MemoryTree) -> None:

@@ -279,7 +279,11 @@ def test_new_partitions_are_shared_too_even_in_the_middle_of_a_rebalance() -> No
     first.look()  # the first member has seen the third when partitions are added
     rig.topics.counts["t"] = 6
     rig.settle()
-    assert [numbers_of(one.reads) for one in (first, second, third)] == [[0, 1], [2, 3], [4, 5]]
+    assert [numbers_of(member.reads) for member in (first, second, third)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
 
 
 def test_new_topics_that_match_a_pattern_are_shared_by_its_members() -> None:

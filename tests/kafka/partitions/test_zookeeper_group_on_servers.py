@@ -49,8 +49,13 @@ class Reader:
     def standing(self) -> dict[str, object]:
         """For the message of a failed test."""
         lists = {"reads": self.reads, "lost": self.lost, "waits for": self.group.waiting}
-        found: dict[str, object] = {name: sorted(some) for name, some in lists.items()}
-        return found | {"member": self.group.member(None), "connection": self.tree.client.state}
+        partition_lists: dict[str, object] = {
+            name: sorted(partitions) for name, partitions in lists.items()
+        }
+        return partition_lists | {
+            "member": self.group.member(None),
+            "connection": self.tree.client.state,
+        }
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         self.reads |= {*partitions}
@@ -95,9 +100,9 @@ class Group:
 
 @pytest.fixture
 def group(zookeeper: ZooKeeper) -> Iterator[Group]:
-    made = Group(zookeeper)
-    yield made
-    for reader in made.readers:
+    new_group = Group(zookeeper)
+    yield new_group
+    for reader in new_group.readers:
         reader.tree.close()
 
 
@@ -107,8 +112,8 @@ def test_members_commit_the_partitions_that_they_release(group: Group) -> None:
     group.join(2)
     group.until(group.is_shared)
     first = group.readers.pop(0)
-    given = {*first.offsets.read(ALL)}
-    assert len(given) == 4
+    stored = {*first.offsets.read(ALL)}
+    assert len(stored) == 4
     first.group.leave(first)
     group.until(group.is_shared)
     assert len(group.readers[0].offsets.read(ALL)) == 6
@@ -159,4 +164,4 @@ def test_in_a_long_outage_no_member_reads_partitions_that_it_may_have_lost(
     group.until(lambda: not any(reader.reads for reader in group.readers))
     zookeeper.restart()
     group.until(group.is_shared)
-    assert sorted(one for reader in group.readers for one in reader.lost) == sorted(ALL)
+    assert sorted(partition for reader in group.readers for partition in reader.lost) == sorted(ALL)

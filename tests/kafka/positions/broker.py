@@ -54,8 +54,8 @@ class Broker:
     def create(self, name: str, partitions: int = 1) -> Topic:
         self.created += 1
         logs = [Log() for _ in range(partitions)]
-        self.topics_of[name] = made = Topic(f"id-{self.created}", logs)
-        return made
+        self.topics_of[name] = topic = Topic(f"id-{self.created}", logs)
+        return topic
 
     def delete(self, name: str) -> None:
         del self.topics_of[name]
@@ -111,25 +111,27 @@ class BrokerClient(Client):
         self.reported: set[tuple[Partition, int, int]] = set()  # ends, and errors
 
     def consume(self, limit: int, _: float) -> list[Message]:
-        found: list[Message] = []
+        messages: list[Message] = []
         for partition, at in [*self.reads.items()]:
             log = self.broker.log(partition)
-            if log is None or len(found) >= limit or partition in self.broker.away:
+            if log is None or len(messages) >= limit or partition in self.broker.away:
                 continue
             if not log.first <= at <= log.end:
-                found += self._event(partition, at, RESET)
+                messages += self._event(partition, at, RESET)
                 continue
-            values = log.values[at - log.first :][: limit - len(found)]
+            values = log.values[at - log.first :][: limit - len(messages)]
             epoch = self.broker.topics_of[partition.topic].epoch
-            found += [self._message(partition, at + n, one, epoch) for n, one in enumerate(values)]
+            messages += [
+                self._message(partition, at + n, value, epoch) for n, value in enumerate(values)
+            ]
             self.reads[partition] = at + len(values)
-            if len(found) < limit:
-                found += self._event(partition, log.end, EOF)
-        return found
+            if len(messages) < limit:
+                messages += self._event(partition, log.end, EOF)
+        return messages
 
     def assign(self, offsets: Any) -> None:
         super().assign(offsets)
-        self.reported = {one for one in self.reported if one[0] not in offsets}
+        self.reported = {position for position in self.reported if position[0] not in offsets}
 
     def retained(self, partition: Partition) -> RetainedOffsets:
         log = self.broker.log(partition)
@@ -142,14 +144,14 @@ class BrokerClient(Client):
         return None if log is None else log.end
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
-        found: dict[Partition, Future[Any]] = {partition: Future() for partition in partitions}
-        for partition, answer in found.items():
+        answers: dict[Partition, Future[Any]] = {partition: Future() for partition in partitions}
+        for partition, answer in answers.items():
             log = self.broker.log(partition)
             if log is None or partition in self.broker.away:
                 answer.set_exception(RuntimeError("its leader is away"))
             else:
                 answer.set_result(SimpleNamespace(offset=log.end))
-        return found
+        return answers
 
     def _event(self, partition: Partition, offset: int, kind: int) -> list[Message]:
         if (partition, offset, kind) in self.reported:

@@ -26,11 +26,11 @@ def numbers(first: int, count: int) -> list[bytes]:
 
 @pytest.fixture
 def broker() -> Broker:
-    made = Broker()
-    made.create("a", 5)
+    new_broker = Broker()
+    new_broker.create("a", 5)
     for partition in range(5):
-        made.fill("a", partition, numbers(0, 5))
-    return made
+        new_broker.fill("a", partition, numbers(0, 5))
+    return new_broker
 
 
 @pytest.fixture
@@ -160,14 +160,16 @@ def test_a_spout_that_ignores_a_committed_offset_is_one_warning(
 ) -> None:
     client, stored = Client(), FakeOffsets()
     client.bounds_of = {A0: (10, 90), A1: (10, 90)}
-    stored.kept = {one: Committed(50, '{"topologyId": "former"}') for one in (A0, A1)}
+    stored.committed = {
+        partition: Committed(50, '{"topologyId": "former"}') for partition in (A0, A1)
+    }
     reader = new_reader(client, stored, first=first)
     reader.assigned([A0, A1])
     reader.revoked([A0, A1], lost=True)
     reader.assigned([A0, A1])  # a rebalance
-    found = warnings()
-    assert len(found) == bool(expected)
-    assert all(expected in text and "a[1] begins" in text for text in found)
+    texts = warnings()
+    assert len(texts) == bool(expected)
+    assert all(expected in text and "a[1] begins" in text for text in texts)
 
 
 def test_a_restarted_task_of_a_spout_is_no_warning(warnings: Any) -> None:
@@ -176,7 +178,7 @@ def test_a_restarted_task_of_a_spout_is_no_warning(warnings: Any) -> None:
     reader = new_reader(client, stored, first=StartPosition.EARLIEST)
     reader.assigned([A0])
     deployment = reader._deployment
-    stored.kept = {A0: Committed(50, json.dumps({"topologyId": deployment}))}
+    stored.committed = {A0: Committed(50, json.dumps({"topologyId": deployment}))}
     new_reader(client, stored, first=StartPosition.EARLIEST).assigned([A0])
     assert client.reads == {A0: 50}
     assert warnings() == []

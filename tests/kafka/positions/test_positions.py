@@ -279,11 +279,11 @@ def test_positions_without_an_id_are_those_of_the_topic_at_the_first_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offsets = FakeOffsets()
-    offsets.kept[A0] = Committed(15, '{"topologyId": "t-d", "taskId": 0}')
+    offsets.committed[A0] = Committed(15, '{"topologyId": "t-d", "taskId": 0}')
     job = Job(monkeypatch, new_broker(), lambda _: offsets)
     job.run()
     assert job.values() == words(15, 20)
-    assert json.loads(offsets.kept[A0].metadata) == {
+    assert json.loads(offsets.committed[A0].metadata) == {
         "topologyId": "t-d",
         "taskId": 0,
         "topicId": "id-1",
@@ -313,15 +313,15 @@ def test_without_ids_a_lower_leader_epoch_is_another_topic_and_the_log_says_so_o
 def test_results_of_a_topic_that_is_created_again_are_no_repeats_and_none_counts_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept = OffsetsWithResults(tmp_path / "results.db", "id")
-    job = Job(monkeypatch, new_broker(), kept, results=kept)
+    database = OffsetsWithResults(tmp_path / "results.db", "id")
+    job = Job(monkeypatch, new_broker(), database, results=database)
     job.run()
     job.recreate(*NEW)
     job.run()
     job.recreate(*NEW[:7])
     job.kill()
     job.run()
-    with sqlite3.connect(kept.place) as db:
+    with sqlite3.connect(database.place) as db:
         rows = Counter(db.execute("SELECT * FROM got").fetchall())
     assert rows == Counter(
         (f"id-{topic}", 0, offset) for topic, count in ((1, 20), (2, 50), (3, 7))
@@ -332,15 +332,15 @@ def test_results_of_a_topic_that_is_created_again_are_no_repeats_and_none_counts
 def test_results_stored_without_the_id_of_the_topic_are_continued_with_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept = OffsetsWithResults(tmp_path / "results.db", "id")
-    results = kept._open()
+    database = OffsetsWithResults(tmp_path / "results.db", "id")
+    results = database._open()
     results.setup(TABLE)
     results.write({("a", 0): ([(0, 12)], 0)}, lambda _: None)
     results.settle({("a", 0): 9})
-    job = Job(monkeypatch, new_broker(), kept, results=kept)
+    job = Job(monkeypatch, new_broker(), database, results=database)
     job.run()
     assert job.values() == words(9, 20)
-    with sqlite3.connect(kept.place) as db:
+    with sqlite3.connect(database.place) as db:
         got = [row[2] for row in db.execute("SELECT * FROM got ORDER BY offset")]
         assert db.execute("SELECT topic FROM sunshower_offsets").fetchall() == [("a#id-1",)]
     assert got == [*range(12, 20)]
@@ -349,10 +349,10 @@ def test_results_stored_without_the_id_of_the_topic_are_continued_with_it(
 def test_a_topic_created_again_is_an_error_for_results_stored_without_its_id(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept = OffsetsWithResults(tmp_path / "results.db", "id")
-    job = Job(monkeypatch, new_broker(), kept)
+    database = OffsetsWithResults(tmp_path / "results.db", "id")
+    job = Job(monkeypatch, new_broker(), database)
     job.run()
-    kept._open().write({("a", 0): ([(0, 20)], 0)}, lambda _: None)
+    database._open().write({("a", 0): ([(0, 20)], 0)}, lambda _: None)
     job.recreate(*NEW)
     for act in (job.run, job.run, job.kill):
         with pytest.raises(BadOffset, match=r"topic 'a' was deleted and created again.*topic_id"):
@@ -365,12 +365,17 @@ def test_no_sink_misses_a_record_whatever_happens_to_topic_and_tasks(
 ) -> None:
     draw = Random(seed)
     kind = draw.choice(["group", "plain", "storm", "results", "results"])
-    kept = OffsetsWithResults(tmp_path / "results.db", "id") if kind == "results" else None
+    database = OffsetsWithResults(tmp_path / "results.db", "id") if kind == "results" else None
     partitions, sinks = draw.randint(1, 3), draw.randint(1, 3)
     broker = Broker()
     broker.create("a", partitions)
     first = draw.choice([StartPosition.EARLIEST, StartPosition.UNCOMMITTED_EARLIEST])
-    job = Job(*(monkeypatch, broker, kept or store(kind)()), sinks=sinks, results=kept, first=first)
+    job = Job(
+        *(monkeypatch, broker, database or store(kind)()),
+        sinks=sinks,
+        results=database,
+        first=first,
+    )
     number = 0
     for _ in range(draw.randint(20, 80)):
         exists = "a" in broker.topics_of
@@ -402,8 +407,8 @@ def test_no_sink_misses_a_record_whatever_happens_to_topic_and_tasks(
         broker.create("a")
     job.run(30)
     check_all_read(job, f"seed {seed}")
-    if kept is not None:
-        with sqlite3.connect(kept.place) as db:
+    if database is not None:
+        with sqlite3.connect(database.place) as db:
             rows = Counter(db.execute("SELECT * FROM got").fetchall())
         assert max(rows.values(), default=1) == 1, f"seed {seed}: {rows.most_common(3)}"
         wanted = {(topic, n, at) for topic, n, at, _ in retained(broker)} - passed_over(job)
@@ -434,7 +439,7 @@ def check_all_read(job: Job, what: str) -> None:
     missing = passed_over(job)
     for sink, seen in enumerate(job.seen):
         got = {(record[1], record[2], record[3], record[4]) for record in seen}
-        lost = {one for one in retained(job.broker) - got if one[:3] not in missing}
+        lost = {record for record in retained(job.broker) - got if record[:3] not in missing}
         by_value = {record[4] for record in seen}
-        lost = {one for one in lost if one[3] not in by_value}
+        lost = {record for record in lost if record[3] not in by_value}
         assert not lost, f"{what}: sink {sink} misses {sorted(lost)[:5]}"

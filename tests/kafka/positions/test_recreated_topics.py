@@ -76,26 +76,26 @@ def test_a_spout_whose_position_outlives_its_topic_reads_all_of_the_new_one(
 
 
 def test_results_contain_each_message_of_both_topics_once(kafka: Kafka, tmp_path: Path) -> None:
-    topic, kept = new_topic(kafka.bootstrap), OffsetsWithResults(tmp_path / "results.db", "id")
+    topic, store = new_topic(kafka.bootstrap), OffsetsWithResults(tmp_path / "results.db", "id")
 
     def write(db: Any, records: Sequence[Any]) -> None:
         rows = [(record[3], record[1], record[2]) for record in records]
         db.executemany("INSERT INTO got VALUES (?, ?, ?)", rows)
 
-    kept._open().setup(TABLE)
+    store._open().setup(TABLE)
 
     def got() -> Counter[int]:
-        with sqlite3.connect(str(kept.place)) as db:
+        with sqlite3.connect(str(store.place)) as db:
             return Counter(at for _, _, at in db.execute("SELECT DISTINCT * FROM got"))
 
     fill(kafka.bootstrap, topic, OLD)
-    bolt = kept.bolt(write, TABLE)
-    with running(topology(spout(kafka, topic, store=kept), bolt)) as run:
+    bolt = store.bolt(write, TABLE)
+    with running(topology(spout(kafka, topic, store=store), bolt)) as run:
         run.until(lambda: got().total() == 20)
         recreate(kafka.bootstrap, topic)
         fill(kafka.bootstrap, topic, NEW)
         run.until(lambda: got().total() >= 70)
-    with sqlite3.connect(str(kept.place)) as db:
+    with sqlite3.connect(str(store.place)) as db:
         assert db.execute("SELECT count(*), count(DISTINCT topic_id) FROM got").fetchone() == (
             70,
             2,

@@ -51,11 +51,11 @@ def forward(record: Any) -> list[tuple[bytes]]:
     return [(record[-1],)]
 
 
-def submit(seed: int, broker: Broker, forest: MemoryForest, kept: OffsetsWithResults) -> SimRun:
+def submit(seed: int, broker: Broker, forest: MemoryForest, offsets: OffsetsWithResults) -> SimRun:
     """A spout with one to three sinks; one of them may be behind another bolt."""
     draw = Random(seed)
     with_results = draw.random() < 0.7
-    store: Any = kept
+    store: Any = offsets
     if not with_results:
         store = lambda _: StoredOffsets(MemoryTree(forest), PlainLayout("g"))  # noqa: E731
     options = KafkaOptions(directory=lambda _: broker, store=store, commit_s=0.1)
@@ -66,7 +66,7 @@ def submit(seed: int, broker: Broker, forest: MemoryForest, kept: OffsetsWithRes
     retry = Retry(attempts=1_000, initial_s=0.01)
     lines = topology.spout("in", spout, parallelism=2, retry=retry)
     if with_results:
-        results = kept.bolt(write, TABLE)
+        results = offsets.bolt(write, TABLE)
         lines.fields("topic", "partition").bolt("results", results, parallelism=2)
     lines.shuffle().bolt("first", Sink, parallelism=draw.randint(1, 2))
     if draw.random() < 0.5:
@@ -91,9 +91,9 @@ def test_no_sink_misses_a_record_of_a_topic_whatever_dies(
     broker.create("a", 3)
     for number in range(3 * EACH):
         broker.fill("a", number % 3, [str(number).encode()])
-    kept = OffsetsWithResults(tmp_path / "results.db", "id")
-    kept._open().setup(TABLE)
-    run = submit(seed, broker, MemoryForest(), kept)
+    offsets = OffsetsWithResults(tmp_path / "results.db", "id")
+    offsets._open().setup(TABLE)
+    run = submit(seed, broker, MemoryForest(), offsets)
     faults = [*draw.sample(list(FAULTS), k=3), "kill a worker"]
     for _ in range(6):
         run.wait(draw.expovariate(8.0))
@@ -110,6 +110,6 @@ def test_no_sink_misses_a_record_of_a_topic_whatever_dies(
     assert wanted <= written, f"seed {seed}: {sorted(wanted - written)[:5]}"
     if "results" in run.plan.graph.bolts:
         run.wait(60.0)
-        with sqlite3.connect(str(kept.place)) as db:
+        with sqlite3.connect(str(offsets.place)) as db:
             rows = Counter(db.execute("SELECT partition, offset FROM got").fetchall())
         assert rows == Counter((number % 3, number // 3) for number in range(3 * EACH))

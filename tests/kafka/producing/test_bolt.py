@@ -52,13 +52,13 @@ def test_each_record_arrives_once_with_key_and_headers(kafka: Kafka) -> None:
     snapshot = run(out, records)
     assert snapshot.component("source").acked == 2000
     assert snapshot.component("source").replayed == 0
-    found = read_all(kafka.bootstrap, topic)
-    assert sorted(message.value() for message in found) == sorted(
+    messages = read_all(kafka.bootstrap, topic)
+    assert sorted(message.value() for message in messages) == sorted(
         f'{{"word": "w{number}", "count": {number}}}'.encode() for number in range(2000)
     )
-    by_key = {message.key(): dict(message.headers() or []) for message in found}
+    by_key = {message.key(): dict(message.headers() or []) for message in messages}
     assert by_key[b"w7"] == {"count": b"7"}
-    assert len({message.partition() for message in found}) == 3
+    assert len({message.partition() for message in messages}) == 3
 
 
 def test_topic_value_and_partition_may_be_functions_of_the_record(kafka: Kafka) -> None:

@@ -92,8 +92,8 @@ def test_nothing_is_lost_if_the_only_broker_is_down_for_longer_than_the_timeouts
     settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
     out = KafkaBolt(settings, target, value="value")
     spout = reader(kafka.bootstrap, source, refresh_s=30)
-    made = topology(spout, out, retry=PATIENT, message_timeout_s=4, spout_pending=500)
-    with running(made) as run:
+    program = topology(spout, out, retry=PATIENT, message_timeout_s=4, spout_pending=500)
+    with running(program) as run:
         bolt = run._bolts("seen")[0]
         run.until(lambda: bolt.stats().counts.acked > 2000)
         kafka.kill(1)
@@ -107,9 +107,9 @@ def test_nothing_is_lost_if_the_only_broker_is_down_for_longer_than_the_timeouts
         wait_until_committed(run, kafka.bootstrap, source)
         (stats,) = (task for task in run.core.stats().tasks if task.component == "in")
         assert bolt.stats().counts.failed, "messages that were not delivered in time have failed"
-    found = Counter(message.value() for message in read_all(kafka.bootstrap, target))
-    assert set(found) == set(numbered_values(0, 21_000))
-    assert found.total() - 21_000 <= stats.counts.replayed
+    arrivals = Counter(message.value() for message in read_all(kafka.bootstrap, target))
+    assert set(arrivals) == set(numbered_values(0, 21_000))
+    assert arrivals.total() - 21_000 <= stats.counts.replayed
 
 
 def test_nothing_is_lost_if_a_leader_is_killed_and_another_broker_takes_over(
@@ -120,8 +120,8 @@ def test_nothing_is_lost_if_a_leader_is_killed_and_another_broker_takes_over(
     send(bootstrap, topic, numbered_values(0, 500))
     with running(topology(reader(bootstrap, topic))) as run:
         run.until(lambda: len(values(run)) == 500)
-        found = admin(bootstrap).list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
-        leader = found[0].leader
+        partitions = admin(bootstrap).list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
+        leader = partitions[0].leader
         kafka_cluster.kill(leader)
         try:
             send(bootstrap, topic, numbered_values(500, 1000))
@@ -174,10 +174,10 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     topic, dead = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b'{"item": "tea"}', b"\xff not JSON", b'{"item": "milk"}'])
     spout = reader(kafka.bootstrap, topic, value=Json(Sale))
-    made = topology(spout, retry=Retry(dead_letters=True))
+    program = topology(spout, retry=Retry(dead_letters=True))
     write_letters = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
-    Stream[Any](made, "in", "dead_letters").shuffle().bolt("dead", write_letters)
-    with running(made) as run:
+    Stream[Any](program, "in", "dead_letters").shuffle().bolt("dead", write_letters)
+    with running(program) as run:
         wait_until_committed(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
         assert run.spout().result()["unreadable"] == 1

@@ -194,23 +194,23 @@ class Brokers:
 def test_without_any_broker_the_metadata_are_requested_until_there_is_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
+    brokers, connection = Brokers(), Connection({"bootstrap.servers": "host:1"})
     monkeypatch.setattr(consumer, "KafkaDirectory", brokers)
-    made.check()
-    made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
-    made.check()
+    connection.check()
+    connection.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
+    connection.check()
     assert brokers.asked == 0, "the other brokers are available"
-    made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
+    connection.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
-            made.check()
+            connection.check()
     assert brokers.is_away.wait(60)
     with pytest.raises(KafkaUnreachable):
-        made.check()
+        connection.check()
     brokers.may_answer.set()
-    assert made._thread is not None
-    made._thread.join(60)
-    made.check()
+    assert connection._thread is not None
+    connection._thread.join(60)
+    connection.check()
     assert brokers.asked == 3
 
 

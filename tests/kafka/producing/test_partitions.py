@@ -60,7 +60,7 @@ def topic(kafka: Kafka) -> str:
 
 
 def partitions_of(kafka: Kafka, topic: str) -> dict[bytes | None, int | None]:
-    return {one.key(): one.partition() for one in read_all(kafka.bootstrap, topic)}
+    return {message.key(): message.partition() for message in read_all(kafka.bootstrap, topic)}
 
 
 def send(bolt: Any, records: list[Any]) -> None:
@@ -99,9 +99,9 @@ def test_a_dead_letter_is_in_the_partition_of_its_key(kafka: Kafka, topic: str) 
         for number in range(20)
     ]
     send(bolt, letters)
-    there = partitions_of(kafka, topic)
-    assert len(there) == len(letters)
-    assert there == {key: java_partition(key or b"") for key in there}
+    partitions = partitions_of(kafka, topic)
+    assert len(partitions) == len(letters)
+    assert partitions == {key: java_partition(key or b"") for key in partitions}
 
 
 def test_a_message_that_is_sent_alone_is_in_the_partition_of_its_key(
@@ -126,12 +126,12 @@ def test_a_message_that_is_sent_alone_is_in_the_partition_of_its_key(
 )
 def test_the_users_partitioner_is_used(kafka: Kafka, topic: str, setting: dict[str, Any]) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap, **setting}
-    some = keys()[1:]
-    send(KafkaBolt(settings, topic, key="key", value="value"), [Item(key) for key in some])
-    assert partitions_of(kafka, topic) == {key: crc32(key) % PARTITIONS for key in some}
+    with_keys = keys()[1:]
+    send(KafkaBolt(settings, topic, key="key", value="value"), [Item(key) for key in with_keys])
+    assert partitions_of(kafka, topic) == {key: crc32(key) % PARTITIONS for key in with_keys}
 
 
 def test_messages_without_a_key_are_in_several_partitions(kafka: Kafka, topic: str) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap, "sticky.partitioning.linger.ms": 0}
     send(KafkaBolt(settings, topic, value="value"), [Item(None) for _ in range(200)])
-    assert len({one.partition() for one in read_all(kafka.bootstrap, topic)}) > 3
+    assert len({message.partition() for message in read_all(kafka.bootstrap, topic)}) > 3

@@ -39,8 +39,8 @@ def test_an_end_that_is_reported_twice_counts_for_its_own_partition_only() -> No
         [message(0, 1), message(1, 1, error=EOF)],
     )
     both = (Partition("a", 0), Partition("a", 1))
-    found = [(one.partition(), one.offset()) for one in tail._read(client, both, 10)]
-    assert found == [(0, 0), (0, 1), (1, 0)]
+    positions = [(taken.partition(), taken.offset()) for taken in tail._read(client, both, 10)]
+    assert positions == [(0, 0), (0, 1), (1, 0)]
 
 
 # ---- unconfirmed messages -----------------------------------------------------------------------
@@ -96,10 +96,10 @@ class Client:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
-    made = Topic()
-    monkeypatch.setattr(kafka_bolt, "tails", made.tails)
+    new_topic = Topic()
+    monkeypatch.setattr(kafka_bolt, "tails", new_topic.tails)
     monkeypatch.setattr(bolt, "Producer", Client)
-    return made
+    return new_topic
 
 
 def driven(clock: ManualClock | None = None) -> BoltRig:
@@ -109,74 +109,74 @@ def driven(clock: ManualClock | None = None) -> BoltRig:
     )
 
 
-def ids(one: BoltRig) -> list[bytes]:
+def ids(rig: BoltRig) -> list[bytes]:
     """The ids of the messages that were given to the current producer."""
-    client: Any = one.bolt._producer
+    client: Any = rig.bolt._producer
     return [message.headers[-1][1] for message, _ in client.sent]
 
 
-def deliver(one: BoltRig, number: int, error: int) -> None:
-    client: Any = one.bolt._producer
+def deliver(rig: BoltRig, number: int, error: int) -> None:
+    client: Any = rig.bolt._producer
     sent, delivered = client.sent[number]
     delivered(ClientError(error), sent)
 
 
 def test_an_unconfirmed_message_that_has_arrived_is_not_sent_again(topic: Topic) -> None:
-    one = driven()
-    one.take(Sale(1), Sale(2))
+    rig = driven()
+    rig.take(Sale(1), Sale(2))
     topic.ids = [b"1"]
     for number in (0, 1):
-        deliver(one, number, ClientError._MSG_TIMED_OUT)
-    assert len(one.out.failed) == 2
-    one.take(Sale(1), Sale(2))
-    assert one.out.acked == [Sale(1)]
-    assert ids(one) == [b"1", b"2", b"2"]
+        deliver(rig, number, ClientError._MSG_TIMED_OUT)
+    assert len(rig.out.failed) == 2
+    rig.take(Sale(1), Sale(2))
+    assert rig.out.acked == [Sale(1)]
+    assert ids(rig) == [b"1", b"2", b"2"]
     assert topic.asked == 2, "once at the start, and once after the errors"
 
 
 def test_after_a_fatal_error_a_message_that_has_arrived_is_not_sent_again(
     topic: Topic,
 ) -> None:
-    one = driven()
-    one.take(Sale(1), Sale(2))
+    rig = driven()
+    rig.take(Sale(1), Sale(2))
     topic.ids = [b"2"]
-    one.bolt._producer.fatal = KafkaError("it cannot go on")
-    one.bolt.tick()
-    assert len(one.out.failed) == 2
-    one.take(Sale(1), Sale(2))
-    assert one.out.acked == [Sale(2)]
-    assert ids(one) == [b"1"]
+    rig.bolt._producer.fatal = KafkaError("it cannot go on")
+    rig.bolt.tick()
+    assert len(rig.out.failed) == 2
+    rig.take(Sale(1), Sale(2))
+    assert rig.out.acked == [Sale(2)]
+    assert ids(rig) == [b"1"]
 
 
 def test_a_message_that_is_too_large_is_not_looked_for_in_the_topic(topic: Topic) -> None:
-    one = driven()
-    one.take(Sale(1))
-    deliver(one, 0, ClientError.MSG_SIZE_TOO_LARGE)
-    one.take(Sale(1))  # settled together with the first one
-    deliver(one, 1, ClientError.MSG_SIZE_TOO_LARGE)
-    assert [record for record, _ in one.out.failed] == [Sale(1), Sale(1)]
-    one.take(Sale(2))
-    assert ids(one) == [b"1", b"1", b"2"]
+    rig = driven()
+    rig.take(Sale(1))
+    deliver(rig, 0, ClientError.MSG_SIZE_TOO_LARGE)
+    rig.take(Sale(1))  # settled together with the first one
+    deliver(rig, 1, ClientError.MSG_SIZE_TOO_LARGE)
+    assert [record for record, _ in rig.out.failed] == [Sale(1), Sale(1)]
+    rig.take(Sale(2))
+    assert ids(rig) == [b"1", b"1", b"2"]
     assert topic.asked == 1
 
 
 def test_different_ids_have_different_encodings() -> None:
-    one = SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id")
-    found = [one._id_of(Sale(id)) for id in ("\ud800", "\\ud800", "?", b"b", None, 1)]
-    assert len({*found}) == 6
+    writer = SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id")
+    encodings = [writer._id_of(Sale(id)) for id in ("\ud800", "\\ud800", "?", b"b", None, 1)]
+    assert len({*encodings}) == 6
 
 
 def test_nothing_is_sent_while_it_is_unknown_what_has_arrived(topic: Topic) -> None:
     clock = ManualClock()
-    one = driven(clock)
-    one.take(Sale(1))
-    deliver(one, 0, ClientError._MSG_TIMED_OUT)
+    rig = driven(clock)
+    rig.take(Sale(1))
+    deliver(rig, 0, ClientError._MSG_TIMED_OUT)
     topic.answers = False
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):
-            one.take(Sale(1))
+            rig.take(Sale(1))
     assert topic.asked == 2, "the topic is not read for each record: that takes seconds"
     topic.answers = True
     clock.advance(5.0)
-    one.take(Sale(1))
-    assert ids(one) == [b"1", b"1"]
+    rig.take(Sale(1))
+    assert ids(rig) == [b"1", b"1"]

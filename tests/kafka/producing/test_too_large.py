@@ -131,8 +131,8 @@ def test_letter_of_any_record_is_sent(monkeypatch: pytest.MonkeyPatch, value: An
     driven.bolt._producer.bytes_max = 1_000_000
     driven.take(letter_of(value))
     assert len(driven.out.acked) == 1
-    found = json.loads(driven.bolt._producer.arrived[0])  # `Json` refuses lone surrogates
-    assert found["record"]["offset"] == 7
+    sent_letter = json.loads(driven.bolt._producer.arrived[0])  # `Json` refuses lone surrogates
+    assert sent_letter["record"]["offset"] == 7
 
 
 @given(texts, values)

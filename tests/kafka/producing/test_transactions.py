@@ -77,7 +77,7 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
 class Client:
     """A fake of Transactions: it refuses to commit one of the `bad` words."""
 
-    made: ClassVar[list[Client]] = []
+    clients: ClassVar[list[Client]] = []
     bad: ClassVar[set[bytes]] = set()
     is_down: ClassVar[bool] = False
     request_max: ClassVar[float] = math.inf  # messages of one request
@@ -86,8 +86,8 @@ class Client:
     def __init__(self, settings: Any, _id: str) -> None:
         self.check()
         self.batch = settings.get("batch.num.messages", math.inf)
-        assert all(earlier.gone for earlier in self.made), "an id has one producer at a time"
-        self.made.append(self)
+        assert all(earlier.gone for earlier in self.clients), "an id has one producer at a time"
+        self.clients.append(self)
         self.sent: list[bytes] = []
         self.committed: list[list[bytes]] = []
         self.gone = False
@@ -123,7 +123,7 @@ WORDS = [Word(str(number)) for number in range(256)]
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> BoltRig:
     monkeypatch.setattr("sunshower.kafka.producing.kafka_bolt.Transactions", Client)
-    monkeypatch.setattr(Client, "made", [])
+    monkeypatch.setattr(Client, "clients", [])
     settings = {"bootstrap.servers": "b:1"}
     return BoltRig(TransactionalKafkaBolt(settings, "t", transactional_id="id", value="word"))
 
@@ -136,8 +136,8 @@ def test_a_bad_record_is_found_by_halving_the_batch(
     assert [word for word, _ in driven.out.failed] == [Word("77")]
     assert driven.out.acked == [word for word in WORDS if word.word != "77"], "in their order"
     # 256 records are refused twice, then the half with the bad record, down to 1: 10 refusals.
-    assert len(Client.made) == 11, "one producer for each refusal, and one for the other records"
-    assert sum(len(client.committed) for client in Client.made) == 8
+    assert len(Client.clients) == 11, "one producer for each refusal, and one for the other records"
+    assert sum(len(client.committed) for client in Client.clients) == 8
 
 
 def test_batch_above_the_limit_of_the_topic_is_sent_in_one_transaction(
@@ -147,7 +147,7 @@ def test_batch_above_the_limit_of_the_topic_is_sent_in_one_transaction(
     driven.take(*WORDS)
     driven.take(*WORDS)
     assert (driven.out.acked, driven.out.failed) == ([*WORDS, *WORDS], [])
-    assert [len(client.committed) for client in Client.made] == [0, 2]
+    assert [len(client.committed) for client in Client.clients] == [0, 2]
 
 
 def test_records_that_were_not_tried_in_time_are_charged_no_attempt(
@@ -167,7 +167,7 @@ def test_in_an_outage_a_batch_fails_as_a_whole_and_the_next_record_waits(
         patch.setattr(Client, "is_down", True)
         driven.take(*WORDS)
         assert [type(error) for _, error in driven.out.failed] == [KafkaUnreachable] * 256
-        assert len(Client.made) == 1, "no search for a bad record has begun"
+        assert len(Client.clients) == 1, "no search for a bad record has begun"
         with pytest.raises(KafkaUnreachable):
             driven.give(Word("next"))
         driven.take()

@@ -520,5 +520,5 @@ def test_describe_prints_the_code_of_streams_and_batches() -> None:
     code = as_code(topology.graph())
     assert "# for all rows at the same time: look_up\n" in code
     assert re.search(r"for row1 in split_\d+\(row0\):  # flat_map: test_generated_stages.py", code)
-    assert re.search(r"# batches\ndef stage\(rows\):\n    rows = \[made for row in rows", code)
+    assert re.search(r"# batches\ndef stage\(rows\):\n    rows = \[output for row in rows", code)
     assert re.search(r"rows = \[shout_\d+\(row\) for row in rows\]  # map", code)

@@ -140,8 +140,8 @@ class AutomaticBoltTask(BoltTask):
             produced = BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
-            most = self.service.records_max if batch.is_indivisible else self._piece_max
-            produced = run(call, records, most)
+            limit = self.service.records_max if batch.is_indivisible else self._piece_max
+            produced = run(call, records, limit)
             begun = len(produced.ends)
         return self._finish(batch, produced, begun)
 
@@ -160,13 +160,13 @@ class AutomaticBoltTask(BoltTask):
         assert current is not None
         self.rare = self.rare._replace(unfinished=None)
         self._begin_batch(current.input)
-        piece, most = BatchOutputs(), self._piece_max
+        piece, limit = BatchOutputs(), self._piece_max
         try:
-            piece.outputs.extend(islice(current.rest, most))
+            piece.outputs.extend(islice(current.rest, limit))
         except user_errors() as error:
             piece.failures[0] = self._judge(0, error, current.input.records)
             piece.outputs.clear()
-        if len(piece.outputs) >= most:
+        if len(piece.outputs) >= limit:
             piece.rest = current.rest
         current.goes_on(len(piece.outputs), self.clock.now())
         if piece.rest is not None and current.for_s >= self.rare.input_s:
@@ -202,8 +202,8 @@ class AutomaticBoltTask(BoltTask):
         if not whole and begun < len(batch):
             batch, not_begun = batch.split(begun)
         if whole and (produced.rest is not None or (begun < len(batch) and not failures)):
-            most = self.service.records_max
-            error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
+            limit = self.service.records_max
+            error = BadEmit(f"a batch made more than {limit:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         kinds = self._check_outputs(produced, batch.records) if outputs else ()
         if whole and failures and (self._keyed is not None or self._has_operators):
@@ -244,17 +244,19 @@ class AutomaticBoltTask(BoltTask):
         return failures
 
     def _run_generators(
-        self, call: Callable[[Any], Any], records: Sequence[Any], most: int
+        self, call: Callable[[Any], Any], records: Sequence[Any], limit: int
     ) -> BatchOutputs:
         """Call a function that returns an iterable for each record, as a generator function does,
-        until `most` outputs are made."""
+        until `limit` outputs are made."""
         batch_outputs = BatchOutputs()
         rows_in = records if type(records) is list else list(records)
         outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
         kind, width = (object, 0) if schema is None else (schema.instances, len(schema.fields))
         batch_outputs.fit = True
         while True:
-            fit, batch_outputs.rest, error = expand(call, rows_in, most, kind, width, outputs, ends)
+            fit, batch_outputs.rest, error = expand(
+                call, rows_in, limit, kind, width, outputs, ends
+            )
             batch_outputs.fit &= fit
             if error is None:
                 return batch_outputs
@@ -271,8 +273,8 @@ class AutomaticBoltTask(BoltTask):
             raise error
         return self._judge(index, _not_the_end(error), records)
 
-    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
-        """Call a function that returns its outputs for each record, until `most` are made."""
+    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], limit: int) -> BatchOutputs:
+        """Call a function that returns its outputs for each record, until `limit` are made."""
         batch_outputs = BatchOutputs()
         outputs, ends = batch_outputs.outputs, batch_outputs.ends
         extend, end = outputs.extend, ends.append
@@ -284,11 +286,11 @@ class AutomaticBoltTask(BoltTask):
                         if type(produced) is not list:
                             check_returned(produced, self._schema)
                             rest = iter(produced)
-                            produced = list(islice(rest, most - len(outputs)))  # noqa: PLW2901
+                            produced = list(islice(rest, limit - len(outputs)))  # noqa: PLW2901
                             batch_outputs.rest = rest
                         extend(produced)
                     end(length := len(outputs))
-                    if length >= most:
+                    if length >= limit:
                         return batch_outputs
                     batch_outputs.rest = None
                 if len(ends) < len(records):

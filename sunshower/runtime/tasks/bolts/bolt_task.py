@@ -111,10 +111,13 @@ class CallsInProgress:
         self._inputs = [waiting for waiting in self._inputs if not waiting.has_ended]
         while ended:
             first = ended[0].batch
-            some = [ended[0], *(waiting for waiting in ended[1:] if can_join(first, waiting.batch))]
-            ended = [waiting for waiting in ended if waiting not in some]
-            outcomes = [task.result() for waiting in some for task in waiting.tasks]
-            yield join([waiting.batch for waiting in some]), outcomes
+            joinable = [
+                ended[0],
+                *(waiting for waiting in ended[1:] if can_join(first, waiting.batch)),
+            ]
+            ended = [waiting for waiting in ended if waiting not in joinable]
+            outcomes = [task.result() for waiting in joinable for task in waiting.tasks]
+            yield join([waiting.batch for waiting in joinable]), outcomes
 
     def seconds(self, now: float) -> float:
         """For how long calls have been in progress since this was asked before."""
@@ -293,10 +296,10 @@ class InputErrors:
             self._different.append(record)
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(record: Any, other: Any) -> bool:
     """Whether two records are equal, as two emits of one message are."""
     try:
-        return one is other or bool(one == other)
+        return record is other or bool(record == other)
     except user_errors():  # __eq__ of a user's class may raise anything
         return False
 
@@ -501,8 +504,8 @@ class BoltTask(Supervised):
         """How many inputs to take at once: one slice of work, at least as many as may be called at
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
-        most = self.intake.at_once or self.service.slice_records
-        return 1 if paused else most - len(self.rare.in_progress or ())
+        limit = self.intake.at_once or self.service.slice_records
+        return 1 if paused else limit - len(self.rare.in_progress or ())
 
     def may_take(self, inbox: Inbox) -> bool:
         """Whether it may process the next batch of its inbox although receivers have no credit."""

@@ -188,7 +188,7 @@ class ManualBoltTask(BoltTask):
             self.instrument.sent(batch, self.task.id)
             self.instrument.delivered(replace(batch, is_recorded=False))
         ids = batch.ids_of_each()
-        most = self.output_streams.allowance
+        allowance = self.output_streams.allowance
         begun, rest = len(batch), None
         records = batch.rows(origin.spec.schema)
         if isinstance(self.bolt, KeyedBolt):
@@ -204,7 +204,7 @@ class ManualBoltTask(BoltTask):
             except user_errors() as error:
                 self.catch_up()
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
-            if self.errors.stops or len(self._sender) >= most:
+            if self.errors.stops or len(self._sender) >= allowance:
                 begun = index + 1
                 break
         if begun < len(batch):

@@ -144,13 +144,13 @@ class OperatorBoltTask(AutomaticBoltTask):
         return by_stream
 
     def _run_generators(
-        self, call: Callable[[Any], Any], records: Sequence[Any], most: int
+        self, call: Callable[[Any], Any], records: Sequence[Any], limit: int
     ) -> BatchOutputs:
         if self.bolt.passes or self._advances:
             return _as_they_are(records)
         self.bolt.announce(records)
         if not self.bolt.combines:
-            return super()._run_generators(call, records, most)
+            return super()._run_generators(call, records, limit)
         batch_outputs, rows = BatchOutputs(), 0
         while (
             len(batch_outputs.ends) < len(records)
@@ -159,15 +159,17 @@ class OperatorBoltTask(AutomaticBoltTask):
         ):
             self._first = first = len(batch_outputs.ends)
             part = records[first : first + 1 + _PART_ROWS * first // max(1, rows)]
-            some = super()._run_generators(call, part, most)
-            self._check_outputs(some, part)
-            batch_outputs.failures |= {first + at: failure for at, failure in some.failures.items()}
-            batch_outputs.ends += some.ends
-            batch_outputs.rest = some.rest
-            rows += len(some.outputs)
+            part_outputs = super()._run_generators(call, part, limit)
+            self._check_outputs(part_outputs, part)
+            batch_outputs.failures |= {
+                first + at: failure for at, failure in part_outputs.failures.items()
+            }
+            batch_outputs.ends += part_outputs.ends
+            batch_outputs.rest = part_outputs.rest
+            rows += len(part_outputs.outputs)
             try:
                 if self._raised is None:
-                    self.bolt.add(some.outputs)
+                    self.bolt.add(part_outputs.outputs)
             except user_errors() as error:
                 self._raised = error
         return batch_outputs

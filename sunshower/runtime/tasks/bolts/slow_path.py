@@ -46,9 +46,9 @@ def noting(note: Note, call: Callable[..., Any], batch: Batch) -> Callable[..., 
     """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
     indices = count()
 
-    def noted(*given: Any) -> Any:
+    def noted(*arguments: Any) -> Any:
         note(batch.roots_of(next(indices)))
-        return call(*given)
+        return call(*arguments)
 
     return noted
 
@@ -71,9 +71,9 @@ def process_unchanged(name: str, process: Process, batch: Batch) -> Batch | None
     if batch.is_table:
         return process(batch)
     before = [_picture(record) for record in batch.records]
-    said = [f"{record!r:.200}" for record in batch.records]
+    texts = [f"{record!r:.200}" for record in batch.records]
     rest = process(batch)
-    for record, earlier, was in zip(batch.records, before, said, strict=True):
+    for record, earlier, was in zip(batch.records, before, texts, strict=True):
         if _picture(record) != earlier:
             raise TopologyFailed(
                 f"{name} changed a record that it was handed, "

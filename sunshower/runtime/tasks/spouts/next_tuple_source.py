@@ -95,10 +95,10 @@ class NextTupleSource(SpoutSource):
         self._count += 1
         self.wake()  # the spout may emit in ack or fail, if it kept the collector
 
-    def _catch_up(self, most: int | None = None) -> None:
-        """Carry out the waiting calls of other threads, `most` at most."""
+    def _catch_up(self, limit: int | None = None) -> None:
+        """Carry out the waiting calls of other threads, `limit` at most."""
         if self.collector.calls:
-            for call, arguments in self.collector.take(most):
+            for call, arguments in self.collector.take(limit):
                 call(self, *arguments)
 
     def adopt(self, spout: Any) -> None:

@@ -233,8 +233,8 @@ class WatermarkSender:
         if message_times.ahead:
             self._count_ahead(numbers, message_times)
         slots = slots_of(roots)
-        if len(slots) and (most := int(slots.max())) >= len(self._times):
-            grown = np.full(max(1024, 2 * most), inf, object)
+        if len(slots) and (last_slot := int(slots.max())) >= len(self._times):
+            grown = np.full(max(1024, 2 * last_slot), inf, object)
             grown[: len(self._times)] = self._times
             self._times = grown
         self._times[slots] = times

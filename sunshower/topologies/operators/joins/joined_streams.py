@@ -204,8 +204,8 @@ def declared_join(
             )
         (ours, theirs), out = joined_keys(*both, where), left.schema
         order = [(*ours, *rest_of(out, ours)).index(name) for name in out.fields]
-    given = settings.get("name")
-    name = "join" if given is None else given
+    name_set = settings.get("name")
+    name = "join" if name_set is None else name_set
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
@@ -303,8 +303,10 @@ def joined_as_of(
     where: str,
 ) -> StageRows[RecordStage]:
     """Declare the join of a stream with the versions of a KeyedTable. Raises TopologyError."""
-    given: Any = {"parallelism": 1, **table.settings, **settings}
-    return begin_join(declared_as_of(stream, table, on, fields, settings, where), given, where)
+    all_settings: Any = {"parallelism": 1, **table.settings, **settings}
+    return begin_join(
+        declared_as_of(stream, table, on, fields, settings, where), all_settings, where
+    )
 
 
 def state_beside(state: Any, suffix: str = "as-of") -> Any:

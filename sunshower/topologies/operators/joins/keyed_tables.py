@@ -96,10 +96,10 @@ class TableRows:
                 state.value = change  # a removed key keeps its time
         elif number in self.updates:
             origin, count, rows = values
-            made = [one for some in rows for one in self._joined(number, key, some, now)]
-            yield number, (origin, count, made)
+            joined = [match for entry in rows for match in self._joined(number, key, entry, now)]
+            yield number, (origin, count, joined)
         else:
-            yield from ((number, one) for one in self._joined(number, key, values, now))
+            yield from ((number, match) for match in self._joined(number, key, values, now))
 
     def current(self, state: Any) -> Any:
         """The record in the table, from the state of its key; None: there is none."""

@@ -792,9 +792,9 @@ class StreamJoin(WindowOperator, RowOperator):
         return own_key[0] if own_key else values_of_key(group, self.width)
 
     def _row(
-        self, key: Sequence[Any], side: int, own: Sequence[Any], other: Sequence[Any]
+        self, key: Sequence[Any], side: int, values: Sequence[Any], other_values: Sequence[Any]
     ) -> list[Any]:
-        left, right = (own, other) if side == LEFT else (other, own)
+        left, right = (values, other_values) if side == LEFT else (other_values, values)
         row = [*key, *left, *right]
         return row if self._order_of_fields is None else [row[at] for at in self._order_of_fields]
 

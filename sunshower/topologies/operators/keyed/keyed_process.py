@@ -75,8 +75,8 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
     def figures(self) -> Mapping[str, float]:
         """How many states were removed because they were too old, if they may be."""
-        own = super().figures()
-        return {**own, "expired": self.store.expired} if self.store.keeps_ages else own
+        figures = super().figures()
+        return {**figures, "expired": self.store.expired} if self.store.keeps_ages else figures
 
     def set_time(self, time: float) -> None:
         """Set the time of the calls that follow, by which states expire, in batches."""

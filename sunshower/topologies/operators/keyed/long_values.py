@@ -309,14 +309,14 @@ class _Seen:
             return function.__code__.co_name not in _EFFECTS
         if function.__dict__:  # it may count in its attributes, or wraps another one
             return False
-        given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         try:
             around = [cell.cell_contents for cell in function.__closure__ or ()]
         except ValueError:  # a name that has no value yet
             return False
         code = function.__code__
         return (
-            all(map(self.is_pure, given))
+            all(map(self.is_pure, defaults))
             and all(map(self._is_pure_name, around))
             and self._is_pure_code(code, function.__globals__, code.co_freevars)
         )

@@ -161,9 +161,9 @@ class Pattern:
             )
         last = steps[-1]
         if last.is_optional or (last.most == inf and not last.is_absent):
-            given = "optional" if last.is_optional else f"at_least={last.least}"
+            reason = "optional" if last.is_optional else f"at_least={last.least}"
             raise TopologyError(
-                f"{where}: step {last.name!r} is the last one and {given}, so nothing says when "
+                f"{where}: step {last.name!r} is the last one and {reason}, so nothing says when "
                 f"a match ends: leave it out, or give times={last.least}; or let a step follow, "
                 "which may be absent=True: then the match ends when it is `within` old"
             )

@@ -254,10 +254,10 @@ def _with_fired(
 ) -> Schema:
     """The records of a function, or of its `on_timer` if it emits none. Raises RecordMismatch."""
     place = f"{where}, on_timer={code_name(on_timer)}"
-    own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
-    if own not in (Any, annotation):
+    state_type, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
+    if state_type not in (Any, annotation):
         raise RecordMismatch(
-            f"{place}: its state is {name_of(own)}, and that of {code_name(function)} is "
+            f"{place}: its state is {name_of(state_type)}, and that of {code_name(function)} is "
             f"{name_of(annotation)}; annotate both alike"
         )
     if makes.fields and fired.fields:
@@ -543,9 +543,16 @@ def declared_connection(
     kinds = [kind for schema in schemas for kind in (*schema.own_class, *schema.classes)]
     classes = dict.fromkeys(kinds)
     rows = ConnectedSchema((*keys, _TIME, _RECORD), tuple, tuple(classes), schemas)
-    given: Any = {**settings, **({"event_time": _TIME} if times else {})}
+    all_settings: Any = {**settings, **({"event_time": _TIME} if times else {})}
     operator = keyed_process(
-        function, on_timer, id=id, reads=rows, by=keys, fields=fields, settings=given, where=where
+        function,
+        on_timer,
+        id=id,
+        reads=rows,
+        by=keys,
+        fields=fields,
+        settings=all_settings,
+        where=where,
     )
     divides = []
     each: Sequence[TimeField | None] = times or [None] * len(inputs)
@@ -560,11 +567,11 @@ def _times_of_all(
 ) -> list[TimeField]:
     """The event time of each stream; none if timers are by the clock. Raises TopologyError, and
     ConfigError for a zone."""
-    given = settings.get("event_time")
-    if given is None:
+    field_names = settings.get("event_time")
+    if field_names is None:
         return []
-    KEYS.check(f"{where}: event_time", given, TopologyError)
-    names = [given] * len(inputs) if isinstance(given, str) else [*given]
+    KEYS.check(f"{where}: event_time", field_names, TopologyError)
+    names = [field_names] * len(inputs) if isinstance(field_names, str) else [*field_names]
     if len(names) != len(inputs):
         raise TopologyError(
             f"{where}: event_time has {len(names)} fields for {len(inputs)} streams; give one for "
