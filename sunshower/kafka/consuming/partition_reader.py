@@ -788,8 +788,8 @@ class PartitionReader(RebalanceListener):
 
     def pause_full(self) -> None:
         """Pause partitions with too many uncommitted offsets; resume the others."""
-        most = self._options.uncommitted_max
-        full = {p for p, place in self.places.items() if place.progress.unsettled >= most}
+        limit = self._options.uncommitted_max
+        full = {p for p, place in self.places.items() if place.progress.unsettled >= limit}
         if full == self._full and not self._all_paused:
             return
         if new := full - self._full:

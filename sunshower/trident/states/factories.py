@@ -550,7 +550,7 @@ class Move:
                         is_heir=part.task % current.tasks == task,
                         beside={key: value for key, value in values.items() if value is not None},
                         latest={key for key, stored in beside.items() if stored.txid == txid},
-                        items=partial(self._items, part.kept, value_of),
+                        items=partial(self._items, part.entries, value_of),
                         gets=gets,
                     )
                 )
@@ -625,7 +625,7 @@ class _MovedPart(NamedTuple):
     task: int  # the former one
     txid: int  # of its last write
     beside: list[Entry]
-    kept: list[Entry]
+    entries: list[Entry]
 
 
 def _attempt_of(mark: PartMark) -> Attempt:
