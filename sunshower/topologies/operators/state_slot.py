@@ -24,7 +24,7 @@ from sunshower.errors import (
     StoreUnreachable,
     TopologyError,
 )
-from sunshower.json_values import StoredValues, as_fields
+from sunshower.json_values import StoredValues, are_flat, as_fields
 from sunshower.records import copied
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
@@ -183,6 +183,12 @@ class StateDraft:
         self._state.multi_put([*changes], [*changes.values()])
 
 
+def own_copies(values: list[Any]) -> list[Any]:
+    """Values that are in the memory of a task, as their readers may keep and change them: later
+    records change those in the memory, and readers must not."""
+    return values if are_flat(values, depth=0) else [*map(copied, values)]
+
+
 class TaskMemory:
     """A MapState in the memory of its task, which is lost with the process."""
 
@@ -210,7 +216,7 @@ class TaskMemory:
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
         values = [update(self._now(key)) for key, update in zip(keys, updates, strict=True)]
         self._written.update(zip(keys, values, strict=True))
-        return values
+        return own_copies(values)
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         self.put(dict(zip(keys, values, strict=True)))

@@ -104,7 +104,8 @@ class MapState(Protocol):
         """The values of keys, in their order; None where there is none."""
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
-        """Store `updates[i](old value)` under `keys[i]`; returns the new values."""
+        """Store `updates[i](old value)` under `keys[i]`; returns the new values, which the caller
+        may change: the state does not."""
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """Replace the values of keys. A repeated batch replaces them again."""

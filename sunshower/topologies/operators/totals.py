@@ -13,8 +13,7 @@ from functools import partial, reduce
 from typing import Any
 
 from sunshower.errors import TopologyError
-from sunshower.json_values import are_flat
-from sunshower.records import Schema, copied
+from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import (
     Combine,
@@ -31,7 +30,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
 from sunshower.topologies.operators.port import Attempt, Emit, Gathering, Operator, Rows
-from sunshower.topologies.operators.state_slot import StateSlot
+from sunshower.topologies.operators.state_slot import StateSlot, own_copies
 from sunshower.topologies.operators.states import Key, MapState, is_own
 
 _ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
@@ -86,15 +85,6 @@ class Persist(Gathering):
         return [((name, key), number, [record]) for key, record in zip(keys, records, strict=True)]
 
 
-def _own(results: Iterable[Any], slot: StateSlot) -> Iterable[Any]:
-    """Results as their readers may keep and change them: what is in the memory of a task changes
-    with later records, and a reader must not change it."""
-    if slot.memory is None:
-        return results
-    results = [*results]
-    return results if are_flat(results, depth=0) else [*map(copied, results)]
-
-
 class PersistCombined(Persist):
     """Combines values into those of their groups in a state."""
 
@@ -121,7 +111,8 @@ class PersistCombined(Persist):
         results: Iterable[Any] = values
         if type(self.combiner).result is not CombinerAggregator.result:
             results = map(self.combiner.result, values)
-        results = _own(results, self.slot)
+        if self.slot.memory is not None:
+            results = own_copies([*results])
         if len(self.combiner.emits) == 1:
             return new_values(keys, results, self.width, self.out)
         rows = zip(keys, results, strict=True)
@@ -150,7 +141,7 @@ class PersistReduced(Persist):
         for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
             groups.setdefault(key, []).append(row)
         updates = [partial(self._update, rows) for rows in groups.values()]
-        values = _own(state.multi_update(list(groups), updates), self.slot)
+        values = state.multi_update(list(groups), updates)
         return self.emitted(groups, new_values(groups, values, len(self.by), self.out), attempt)
 
     def _update(self, rows: Sequence[Any], old: Any) -> Any:

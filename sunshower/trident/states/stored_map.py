@@ -482,9 +482,9 @@ class StoredMap:
         else:
             entries = [written[text] if text in written else found[text] for text in texts]
             values = read_all(entries if written else stored)
-        if self._kind is not StateKind.OPAQUE or UNCHANGING.issuperset(map(type, values)):
+        if UNCHANGING.issuperset(map(type, values)):
             return values
-        # The caller may change what it gets, and put that: `found` has the value before.
+        # The caller may change what it gets, and put that or not: `found` has the value before.
         return [
             value if text in written or type(found[text]) is Written else copied(value)
             for text, value in zip(texts, values, strict=True)
@@ -657,7 +657,7 @@ class StoredMap:
         if text not in self._written and is_done(self._kind, self._found[text], attempt.txid):
             if self._last is None or self._last.txid != attempt.txid:  # another process did
                 raise self._overtaken(attempt)
-            return read_all([self._found[text]])[0]
+            return copied(read_all([self._found[text]])[0])
         before = self._before(text)  # before the update, which may mutate the value
         self._written[text] = written = self._new(key, update(self._now(text)), before)
         return read_all([written])[0]

@@ -36,6 +36,12 @@ def appended(number: int) -> Callable[[Any], list[int]]:
     return update
 
 
+def spoil(value: Any) -> None:
+    """Change what a state was given or has returned."""
+    if isinstance(value, list):
+        value.append("changed by its reader")
+
+
 def run(
     state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, Any], are_lists: bool
 ) -> dict[Any, Any]:
@@ -47,17 +53,21 @@ def run(
             model[key] = [*model.get(key, ()), number]
             (value,) = state.multi_update([key], [appended(number)])
             assert value == model[key]
-            value.append("changed by its reader")
+            spoil(value)
         elif what == "update":
             model[key] = model.get(key, 0) + number
             assert state.multi_update([key], [plus(number)]) == [model[key]]
         elif what == "put":
             model[key] = [number] if are_lists else number
-            state.multi_put([key], [model[key]])
+            given = [number] if are_lists else number
+            state.multi_put([key], [given])
+            spoil(given)
         elif what == "remove":
             model.pop(key, None)
             state.multi_remove([key])
-        assert state.multi_get([key]) == [model.get(key)]
+        (value,) = state.multi_get([key])
+        assert value == model.get(key)
+        spoil(value)
     state.commit(attempt)
     assert state.multi_get([*model]) == [*model.values()]
     return model
@@ -81,13 +91,20 @@ def test_the_last_attempt_counts_in_an_opaque_state(
         base = after
 
 
-@given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]), st.booleans())
+@given(
+    st.lists(operations, max_size=6),
+    st.sampled_from([NON, TRANSACTIONAL]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_without_repeats_every_state_behaves_like_a_dictionary(
-    batches: list[Operations], kind: StateKind, are_lists: bool
+    batches: list[Operations], kind: StateKind, reopened: bool, are_lists: bool
 ) -> None:
     factory = MemoryState(kind)
     state, base = factory.make(PLACE), {}
     for txid, todo in enumerate(batches, 1):
+        if reopened:
+            state = factory.make(PLACE)
         base = run(state, Attempt(txid, 0, 1), todo, base, are_lists)
     assert dict(factory.items()) == base
 

@@ -24,13 +24,14 @@ from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import TaskMemory
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.states.factories import KeptState, PostgresState, RedisState, SqliteState
 from sunshower.trident.states.stored_map import CountedIn
 from tests.runtime.field_values import exactly
-from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
+from tests.trident.rigs.additions import OPAQUE, PLACE, TRANSACTIONAL, batch
 from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
@@ -70,6 +71,47 @@ def test_a_state_is_the_same_in_every_store(make: Make, kind: StateKind) -> None
     )
     with pytest.raises(StateMismatch, match=r"counts|parallelism"):
         factory.make(Place("words", "ignored", 0, 3))
+
+
+def grown(old: dict[str, list[int]] | None) -> dict[str, list[int]]:
+    """An update that changes a value in place."""
+    value = old or {"list": []}
+    value["list"].append(len(value["list"]))
+    return value
+
+
+@pytest.mark.parametrize("store", ["the task", *stores("memory", "sqlite")])
+@pytest.mark.parametrize("kind", StateKind)
+def test_a_caller_may_change_what_an_update_returns(
+    store: str, kind: StateKind, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The values before and after a batch are its own, also in an attempt that repeats it, in this
+    process or another. What a stored state returns to a reader is its own, too."""
+    is_stored = store != "the task"
+    factory = state_in(request, store if is_stored else "memory", tmp_path, kind)
+    state: Any = factory.make(PLACE) if is_stored else TaskMemory()
+    expected: list[int] = []
+    for txid, number in [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0)]:
+        if is_stored and number != 1:
+            state.close()
+            state = factory.make(PLACE)
+        is_again = is_stored and number > 0
+        if is_again and kind is OPAQUE:
+            expected = expected[:-2]
+        state.begin_commit(Attempt(txid, number, 1))
+        (value,) = state.multi_get(["storm"])
+        if is_stored and value is not None:
+            value["list"].append("not put")
+        for _ in range(2):
+            if not (is_again and kind is TRANSACTIONAL):
+                expected = [*expected, len(expected)]
+            (value,) = state.multi_update(["storm"], [grown])
+            assert value == {"list": expected}
+            value["list"].append("not mine")
+            value["other"] = "not mine"
+        state.commit(Attempt(txid, number, 1))
+        assert state.multi_get(["storm"]) == [{"list": expected}]
+    state.close()
 
 
 @every_store
