@@ -71,7 +71,7 @@ class SourceTime(NamedTuple):
     trident/spouts/reached_times.py. Or how far a window is, which those behind it follow."""
 
     reached: Time
-    earlier: Time  # the same when the order for the batch was given
+    earlier: Time  # the same when the order for the batch was given: no row of it is before that
     idle: bool  # a partition is idle
     ended: bool  # the source has no rows after this batch
     newest: Time = inf  # the highest time of any partition; inf: it is not known
@@ -94,14 +94,22 @@ _UNKNOWN = SourceTime(-inf, -inf, idle=False, ended=False)
 
 def watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
     """The event time that all sources have reached; -inf: it is not known. `before`: when the order
-    for the batch was given."""
+    for the batch was given. A source that ends with the batch may have rows in it, so what it had
+    reached before counts."""
     known = [source for source in sources if source is not None]
     if len(known) < len(sources):
         return -inf
     running = [source for source in known if not source.ended] or known
-    is_idle = before or any(source.idle for source in running)
-    time = lowest(source.earlier if is_idle else source.reached for source in running)
+    if before or any(source.idle for source in running):
+        time = lowest(source.earlier for source in (known if before else running))
+    else:
+        time = lowest(source.reached for source in running)
     return -inf if time == inf else time
+
+
+def had_ended(sources: Sequence[SourceTime | None]) -> bool:
+    """Whether no source has rows in the batch or after it: only what was held back is left."""
+    return all(source is not None and source.ended and source.earlier == inf for source in sources)
 
 
 def behind(sources: Sequence[SourceTime | None], late: Time) -> SourceTime:
@@ -109,7 +117,7 @@ def behind(sources: Sequence[SourceTime | None], late: Time) -> SourceTime:
     known = [source or _UNKNOWN for source in sources]
     running = [source for source in known if not source.ended] or known
     every, time = reduce(SourceTime.merged, known), reduce(SourceTime.merged, running)
-    reached, earlier = minus(time.reached, late), minus(time.earlier, late)
+    reached, earlier = minus(time.reached, late), minus(every.earlier, late)
     return every._replace(reached=reached, earlier=earlier, idle=time.idle)
 
 

@@ -50,7 +50,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.panes import OpenPanes, PaneValues
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Window
-from sunshower.trident.coordination.attempts import SourceTime, watermark
+from sunshower.trident.coordination.attempts import SourceTime, had_ended, watermark
 from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.stages.plan import Timed
 
@@ -85,6 +85,7 @@ class WindowBatch(list[Any]):
     begun_s = 0.0  # as SourceTime.begun_s
     is_idle = False  # no source holds it back, because all are idle
     has_ended = False  # there are no rows after this batch
+    had_ended = False  # nor in it
     ends_all = False  # open windows end with it
     first: Time = inf  # the lowest end of a window whose row leaves with it
     writes = False  # also without rows
@@ -149,6 +150,7 @@ class Windows(Persist, Timed):
         sources = [times.get(source) for source in self.sources]
         known = [source for source in sources if source is not None]
         batch.has_ended = len(known) == len(sources) and all(source.ended for source in known)
+        batch.had_ended = had_ended(sources)
         batch.ends_all = batch.has_ended and not self.operator.keeps_open
         batch.begun_s = max((source.begun_s for source in known), default=0.0)
         if self.time is None:
@@ -167,6 +169,8 @@ class Windows(Persist, Timed):
         if batch.is_idle and self._is_known and not operator.has_open:
             return SourceTime(inf, batch.first, idle=True, **about)
         front = self._ended_at(batch.time)
+        if batch.had_ended:
+            return SourceTime(front, batch.first, idle=False, **about)
         if self.time is None:
             return SourceTime(front, front, idle=False, **about)
         # A source that is idle now may have held back in the batch before: then rows leave that are

@@ -34,7 +34,7 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 from sunshower.topologies.operators.windows.watermarks import LateRecords
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
-from sunshower.trident.coordination.attempts import SourceTime, behind, watermark
+from sunshower.trident.coordination.attempts import SourceTime, behind, had_ended, watermark
 from sunshower.trident.stages.batch_windows import LATE, ON_TIME
 from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.stages.plan import Timed
@@ -184,7 +184,9 @@ class KeyedInBatches(Persist, Timed):
         }
         if reached.is_idle and not self.timed.has_open:
             return SourceTime(inf, batch.first, idle=True, **about)
-        earlier = lowest([front, batch.first, self.timed.front(self.timed.time(before))])
+        earlier = batch.first
+        if not had_ended(batch.sources):
+            earlier = lowest([front, earlier, self.timed.front(self.timed.time(before))])
         return SourceTime(front, earlier, idle=False, **about)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:

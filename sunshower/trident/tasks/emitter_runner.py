@@ -220,6 +220,8 @@ class EmitterRunner:
         if not self._source.ends_windows:
             return None
         total = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
+        if has_ended and not rows.count:
+            total = total._replace(earlier=inf)
         return total._replace(ended=has_ended, begun_s=begun_s)
 
     def _watch(self, path: str, context: Context) -> ReachedTimes | None:

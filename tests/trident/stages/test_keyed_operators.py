@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from sunshower import (
     PatternStep,
     Records,
     Topology,
+    collect,
     count,
     run_inline,
     tumbling,
@@ -38,6 +39,7 @@ from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from tests.seeds import seeds
 from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.rigs.keyed_batches import (
+    GAP,
     LATE,
     MORE,
     NAMES,
@@ -348,6 +350,121 @@ def test_what_is_stored_is_what_was_stored(tmp_path: Path) -> None:
     then, now = map(entries_in, folders)
     assert {name for name in NAMES if then[name]} >= {*NAMES} - {"matched"}
     assert now == then
+
+
+# ---- sources that end before others --------------------------------------------------------------
+
+
+class Tick(NamedTuple):
+    key: str
+    at: int
+
+
+def passed_on(order: Order, state: KeyState[int]) -> None:
+    state.value = order.number
+    state.timer = state.time + GAP
+
+
+def is_over(key: str, state: KeyState[int]) -> Iterator[tuple[str, int, int]]:
+    yield "a", state.value or 0, int(state.time)
+
+
+def order_itself(match: Match[Order]) -> Order:
+    return match["any"][0]
+
+
+def unchanged(order: Order, state: KeyState[int]) -> Iterator[Order]:
+    yield order
+
+
+def is_any(_: Order) -> bool:
+    return True
+
+
+def is_never(_: Order, __: Any) -> bool:
+    return False
+
+
+HELD: Mapping[str, Callable[[Any], Any]] = {
+    "nothing": lambda orders: orders,
+    "distinct": lambda orders: orders.distinct(["number"], event_time="at", state=MemoryState()),
+    "window": lambda orders: (
+        orders.group_by("key", "number")
+        .window(tumbling(seconds=5, field="at"), count(), state=MemoryState())
+        .map(lambda row: (row[0], row[1], int(row[2])), fields=("key", "number", "at"))
+    ),
+    "timers": lambda orders: orders.group_by("number").process(
+        passed_on,
+        on_timer=is_over,
+        fields=("key", "number", "at"),
+        event_time="at",
+        state=MemoryState(),
+    ),
+    "order": lambda orders: (
+        orders.group_by("key").in_order("at", late=9).process(unchanged, state=MemoryState())
+    ),
+    "pattern": lambda orders: (
+        orders.group_by("key")
+        .in_order("at")
+        .match(
+            PatternStep("any", is_any),
+            PatternStep("none", is_never, absent=True),
+            within=20,
+            select=order_itself,
+            state=MemoryState(),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("held", HELD)
+def test_the_last_rows_of_a_source_are_not_late_beside_one_that_is_far_ahead(
+    held: str, size: int, tasks: int
+) -> None:
+    """What ends a source also ends what a stage behind it holds back, with the same batch."""
+    topology = Topology("ends")
+    orders = [Order("a", number, 10 + number) for number in range(4)]
+    ticks = [Tick("a", at) for at in range(50, 1_000, 50)]
+    streams = [
+        batches(
+            topology,
+            "orders",
+            FixedBatchSpout(orders, size, type=Order),
+            group="g",
+            store=InMemory(),
+        ),
+        batches(topology, "ticks", FixedBatchSpout(ticks, 1, type=Tick), group="g"),
+    ]
+    joined = HELD[held](streams[0]).join(
+        streams[1],
+        "key",
+        how="left",
+        within=60,
+        field="at",
+        fields=("key", "number", "at", "tick_at"),
+        state=MemoryState(),
+        parallelism=tasks,
+    )
+    numbers = collect("number", name="numbers")
+    windows = joined.group_by("key").window(
+        tumbling(seconds=7, field="at"),
+        numbers,
+        state=MemoryState(),
+        parallelism=tasks,
+        name="spans",
+    )
+    kept = {"late": joined.late, "rows": joined, "later": windows.late, "windows": windows}
+    states = {name: MemoryState() for name in kept}
+    for name, rows in kept.items():
+        rows.global_().partition_persist(states[name], keep_rows, name=f"{name}-rows")
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    stored = {name: dict(state.items()).get("rows", []) for name, state in states.items()}
+    assert not stored["late"]
+    assert not stored["later"]
+    assert {row[1] for row in stored["rows"]} == {str(number) for number in range(4)}
+    assert len(stored["windows"]) == len({row[1] for row in stored["windows"]})
 
 
 # ---- cost ----------------------------------------------------------------------------------------
