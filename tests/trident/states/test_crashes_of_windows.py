@@ -103,7 +103,11 @@ class Program:
         ("memory", 1),
         pytest.param("sqlite", 3, marks=pytest.mark.long),
         *(
-            pytest.param(*server.values, 9, marks=(*server.marks, pytest.mark.long))
+            pytest.param(
+                *server.values,
+                9,  # a busy server takes more than the five minutes that a test has
+                marks=(*server.marks, pytest.mark.long, pytest.mark.timeout(3_600)),
+            )
             for server in stores()
         ),
     ],
