@@ -455,9 +455,9 @@ def test_the_last_rows_of_a_source_are_not_late_beside_one_that_is_far_ahead(
         parallelism=tasks,
         name="spans",
     )
-    kept = {"late": joined.late, "rows": joined, "later": windows.late, "windows": windows}
-    states = {name: MemoryState() for name in kept}
-    for name, rows in kept.items():
+    outputs = {"late": joined.late, "rows": joined, "later": windows.late, "windows": windows}
+    states = {name: MemoryState() for name in outputs}
+    for name, rows in outputs.items():
         rows.global_().partition_persist(states[name], keep_rows, name=f"{name}-rows")
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     stored = {name: dict(state.items()).get("rows", []) for name, state in states.items()}
