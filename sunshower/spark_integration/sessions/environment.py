@@ -14,26 +14,29 @@ from typing import Any
 from sunshower.arguments import Rule
 from sunshower.errors import SparkMissing
 from sunshower.installed import (
+    SET_JAVA,
     check_packages,
     check_python,
     install_command,
     java_of_spark,
+    java_release,
     release_of,
     spark_extra,
+    unfit_java,
 )
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-# Java 17 packages that Spark 3.5 accesses; without them RayDP's app master fails to start.
+# Java 17 packages that Spark 3.5 accesses; without them RayDP's app master fails to start. Java 8
+# has no modules, and ignores the options in this form only.
 _OPENED = (
     *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "math", "text", "util"),
     *("util.concurrent", "util.concurrent.atomic"),
 )
 _OPENED_SUN = ("nio.ch", "nio.cs", "security.action", "util.calendar")
-OPENS = " ".join(
-    f"--add-opens java.base/{package}=ALL-UNNAMED"
-    for package in (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
-)
+_PACKAGES = (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
+_OPENS = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _PACKAGES)
+OPENS = " ".join(("-XX:+IgnoreUnrecognizedVMOptions", *_OPENS))
 
 # Times as other readers have them: Spark's default, INT96, counts nanoseconds (9999-12-31 overflows
 # to 1816 in pyarrow) without a zone. And as they are, also before 1900 and 1582: nothing that we
@@ -96,8 +99,18 @@ def memory_bytes(text: str) -> int:
 
 
 def spark_java() -> Path:
-    """The folder of the Java that Spark runs on. Raises SparkMissing."""
-    return java_of_spark(SparkMissing)
+    """The folder of the Java that Spark runs on. Raises SparkMissing, also if the PySpark that is
+    installed does not run on it."""
+    home = java_of_spark(SparkMissing)
+    check_java(home / "bin" / "java", SET_JAVA)
+    return home
+
+
+def check_java(java: Path, remedy: str) -> None:
+    """Raise SparkMissing, with the remedy, if this PySpark does not run on a Java."""
+    release = java_release(java)
+    if why := unfit_java(release, ".".join(map(str, release_of("pyspark")))):
+        raise SparkMissing(f"{java} is Java {release['JAVA_VERSION']}, and {why}: {remedy}")
 
 
 def java_for_executors() -> None:
