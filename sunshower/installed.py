@@ -8,10 +8,8 @@ import os
 import pkgutil
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -133,22 +131,6 @@ def java_of_spark(error: type[SunshowerError]) -> Path:
     """The folder of the Java for the PySpark that is installed. Raises `error`."""
     needs = {"spark": "Spark needs a Java 17", "spark4": "Spark 4 needs a whole Java 17 or 21"}
     return java_home(needs[spark_extra()], spark_extra(), error)
-
-
-def java_release(java: Path) -> Mapping[str, str]:
-    """JAVA_VERSION and MODULES of an executable `java`, as its file `release` has them. Without the
-    file, the version that it prints; empty if it does not start."""
-    with suppress(OSError):
-        lines = (java.resolve().parents[1] / "release").read_text(encoding="utf-8").splitlines()
-        return {name: text.strip('"') for name, _, text in (line.partition("=") for line in lines)}
-    with suppress(OSError, subprocess.SubprocessError):
-        command = [java, "-version"]
-        done = subprocess.run(  # noqa: S603 - the user's own Java
-            command, capture_output=True, text=True, timeout=30, check=False
-        )
-        if version := re.search(r'version "([^"]+)"', done.stderr):
-            return {"JAVA_VERSION": version[1]}
-    return {}
 
 
 def unfit_java(release: Mapping[str, str], spark: str) -> str:

@@ -32,12 +32,12 @@ from sunshower.installed import (
     in_repository,
     install_command,
     java_of_spark,
-    java_release,
     runs_on,
     spark_extra,
     unfit_java,
 )
 from sunshower.record_loops import PURE, compiled
+from sunshower.spark_integration.sessions.environment import java_release
 
 Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
 

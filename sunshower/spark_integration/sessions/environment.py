@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,6 @@ from sunshower.installed import (
     check_python,
     install_command,
     java_of_spark,
-    java_release,
     release_of,
     spark_extra,
     unfit_java,
@@ -104,6 +104,22 @@ def spark_java() -> Path:
     home = java_of_spark(SparkMissing)
     check_java(home / "bin" / "java", SET_JAVA)
     return home
+
+
+def java_release(java: Path) -> Mapping[str, str]:
+    """JAVA_VERSION and MODULES of an executable `java`, as its file `release` has them. Without the
+    file, the version that it prints; empty if it does not start."""
+    with suppress(OSError):
+        lines = (java.resolve().parents[1] / "release").read_text(encoding="utf-8").splitlines()
+        return {name: text.strip('"') for name, _, text in (line.partition("=") for line in lines)}
+    with suppress(OSError, subprocess.SubprocessError):
+        command = [java, "-version"]
+        done = subprocess.run(  # noqa: S603 - the user's own Java
+            command, capture_output=True, text=True, timeout=30, check=False
+        )
+        if version := re.search(r'version "([^"]+)"', done.stderr):
+            return {"JAVA_VERSION": version[1]}
+    return {}
 
 
 def check_java(java: Path, remedy: str) -> None:

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import ray
 from ray import cloudpickle
-from ray.cloudpickle.cloudpickle import _dynamic_class_reduce  # no public API: see the pin of ray
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
+from sunshower.actors.programs import class_reduced
 from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
 from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
@@ -266,23 +266,36 @@ class RayDPSpark:
 
 class _StepPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles what the modules of the program define by value: several programs share the process
-    of a session, so it imports none of them. A module has what it has here, without `__…__`."""
+    of a session, so it imports none of them. A module has what it has here, without `__…__`, and
+    without what cannot be pickled, such as a lock and the functions that use it."""
+
+    modules = True  # whether modules are pickled so, too
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and is_users(obj.__name__, obj):
-            content = {key: value for key, value in vars(obj).items() if key[:2] != "__"}
+        if isinstance(obj, ModuleType) and self.modules and is_users(obj.__name__, obj):
+            named = {key: value for key, value in vars(obj).items() if key[:2] != "__"}
+            content = {key: value for key, value in named.items() if _is_picklable(value)}
             return ModuleType, (obj.__name__,), content
         module = sys.modules.get(getattr(obj, "__module__", None) or "")
         if isinstance(obj, type | FunctionType) and module and is_users(obj.__module__, module):
             if isinstance(obj, type):
-                return _dynamic_class_reduce(obj)
+                return class_reduced(obj)
             return self._dynamic_function_reduce(obj)
         return super().reducer_override(obj)
 
 
+def _is_picklable(value: Any) -> bool:
+    pickler = _StepPickler(io.BytesIO())
+    pickler.modules = False
+    with suppress(Exception):  # of any class, from the user's object
+        pickler.dump(value)
+        return True
+    return False
+
+
 def pickled_step(step: Any) -> bytes:
-    """Pickle a step with what it needs of the program; by the names of its modules if that is not
-    possible: an object in a module cannot be pickled."""
+    """Pickle a step with what it uses of the program; by the names of its modules if a function or
+    class uses what cannot be pickled."""
     try:
         _StepPickler(file := io.BytesIO()).dump(step)
     except Exception:  # of any class, from the user's objects
@@ -485,8 +498,8 @@ class GatewayActor:
                 except Exception as error:
                     raise TransformFailed(
                         "a transform cannot be unpacked on the node of its session: "
-                        f"{error_text(error)}. What it needs must be there: install it, or keep "
-                        "it in the topology's file"
+                        f"{error_text(error)}. What it uses must be there: install it, or use no "
+                        "object that cannot be pickled, such as a lock"
                     ) from error
             return self._steps[request.step]
 

@@ -372,30 +372,52 @@ def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> N
 
 
 RATES = """
+import msgspec
+
 import shop
 
-FACTOR, LOCK = 3, {lock}
+FACTOR, LOCK = 3, __import__("threading").Lock()
 
 
-class Price:
-    def times(self, number):
-        return number * FACTOR
+class Price(msgspec.Struct):
+    number: int
+
+    def times(self):
+        return self.number * FACTOR
 
 
 def times(number):
-    return Price().times(number) + shop.ONE
+    return Price(number).times() + shop.ONE
+
+
+def locked(number):
+    with LOCK:
+        return times(number)
 """
-SHOP = "import rates\nONE = 1\n\n\ndef total(number):\n    return rates.times(number)\n"
+SHOP = """
+import rates
+
+ONE = 1
 
 
-def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, lock: str) -> str:
-    """What another process, which cannot import these modules, does with a function of one."""
-    (folder / "rates.py").write_text(RATES.format(lock=lock))
+def total(number):
+    return rates.times(number)
+
+
+def locked(number):
+    return rates.locked(number)
+"""
+
+
+def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> str:
+    """What another process, which cannot import these modules, does with a function of theirs."""
+    (folder / "rates.py").write_text(RATES)
     (folder / "shop.py").write_text(SHOP)
     for name in ("rates", "shop"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(folder)
-    data = pickled_step(import_module("shop").total)
+    module, name = function.split(".")
+    data = pickled_step(getattr(import_module(module), name))
     code = f"import pickle; print(pickle.loads({data!r})(2))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     return done.stdout or done.stderr
@@ -404,11 +426,17 @@ def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, lock: str) ->
 def test_a_session_on_ray_gets_what_a_step_needs_of_the_modules_of_its_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert total_elsewhere(tmp_path, monkeypatch, "None") == "7\n"
+    assert total_elsewhere(tmp_path, monkeypatch, "shop.total") == "7\n"
 
 
-def test_a_module_with_an_object_that_cannot_be_pickled_must_be_installed_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("shop.locked", "module 'rates' has no attribute 'locked'"),
+        ("rates.locked", "No module named 'rates'"),
+    ],
+)
+def test_a_function_that_cannot_be_pickled_must_be_installed_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, text: str
 ) -> None:
-    text = total_elsewhere(tmp_path, monkeypatch, "__import__('threading').Lock()")
-    assert "No module named 'shop'" in text
+    assert text in total_elsewhere(tmp_path, monkeypatch, function)
