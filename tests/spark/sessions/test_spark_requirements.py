@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sunshower import installed
+from sunshower.actors.programs import ship
 from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
     ConfigError,
@@ -34,6 +35,7 @@ from sunshower.spark_integration.job import (
 from sunshower.spark_integration.sessions import environment
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalGateway, LocalSpark
+from sunshower.spark_integration.sessions.session_host import send_declaring_file
 from sunshower.spark_integration.sessions.spark_on_ray import (
     RayDPSpark,
     check_path,
@@ -417,7 +419,11 @@ def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(folder)
     module, name = function.split(".")
-    data = pickled_step(getattr(import_module(module), name))
+    return result_elsewhere(pickled_step(getattr(import_module(module), name)))
+
+
+def result_elsewhere(data: bytes) -> str:
+    """The result of a pickled function for 2, or the error, in another process."""
     code = f"import pickle; print(pickle.loads({data!r})(2))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     return done.stdout or done.stderr
@@ -427,6 +433,24 @@ def test_a_session_on_ray_gets_what_a_step_needs_of_the_modules_of_its_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert total_elsewhere(tmp_path, monkeypatch, "shop.total") == "7\n"
+
+
+def test_python_workers_get_what_a_udf_uses_of_the_file_that_declares_the_topology(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cloudpickle = pytest.importorskip("pyspark").cloudpickle
+    (tmp_path / "declaring.py").write_text(
+        "ONE = 1\n\n\ndef plus(number):\n    return number + ONE\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    declaring = import_module("declaring")
+    ship([declaring])
+    try:
+        send_declaring_file()
+        assert result_elsewhere(cloudpickle.dumps(declaring.plus)) == "3\n"
+    finally:
+        ship(())
+        cloudpickle.unregister_pickle_by_value(declaring)
 
 
 @pytest.mark.parametrize(
