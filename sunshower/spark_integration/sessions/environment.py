@@ -126,7 +126,8 @@ def check_java(java: Path, remedy: str) -> None:
     """Raise SparkMissing, with the remedy, if this PySpark does not run on a Java."""
     release = java_release(java)
     if why := unfit_java(release, ".".join(map(str, release_of("pyspark")))):
-        raise SparkMissing(f"{java} is Java {release['JAVA_VERSION']}, and {why}: {remedy}")
+        version = release.get("JAVA_VERSION", "?")
+        raise SparkMissing(f"{java} is Java {version}, and {why}: {remedy}")
 
 
 def java_for_executors() -> None:

@@ -13,6 +13,7 @@ import gc
 import itertools
 import socket
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -202,8 +203,9 @@ def send_declaring_file() -> None:
 
     from sunshower.actors.programs import modules_here  # imports Ray
 
-    for module in modules_here().mains.values():
-        cloudpickle.register_pickle_by_value(module)
+    for name, module in modules_here().mains.items():
+        if sys.modules.get(name) is module:
+            cloudpickle.register_pickle_by_value(module)
 
 
 def end_calls_with(java: Any, gateway: Any) -> None:
