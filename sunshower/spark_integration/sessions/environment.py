@@ -113,7 +113,7 @@ def java_release(java: Path) -> Mapping[str, str]:
         lines = (java.resolve().parents[1] / "release").read_text(encoding="utf-8").splitlines()
         return {name: text.strip('"') for name, _, text in (line.partition("=") for line in lines)}
     with suppress(OSError, subprocess.SubprocessError):
-        command = [java, "-version"]
+        command = [str(java), "-version"]
         done = subprocess.run(  # noqa: S603 - the user's own Java
             command, capture_output=True, text=True, timeout=30, check=False
         )
