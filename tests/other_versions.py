@@ -63,13 +63,14 @@ WITH_SPARK_4 = ("spark/test_spark_batches.py",)
 _ONE_PROGRAM = ("-k", "two_batches_at_a_time", "--timeout", "900")
 MORE_WITH_SPARK_4 = (
     *WITH_SPARK_4,
-    *("spark/test_pipeline_places.py", "spark/test_spark_steps.py", "spark/test_spark_topology.py"),
+    *("spark/test_pipeline_p*.py", "spark/test_spark_steps.py", "spark/test_spark_topology.py"),
     *("spark/sessions/test_spark_cluster.py", "spark/sessions/test_spark_gateway.py"),
     *("spark/tables/test_kafka_rows.py", "spark/tables/test_spark_state_on_spark.py"),
     "spark/tables/test_tables_on_spark.py",
 )
-# In all places what is about the place; the others at a server.
-CHOSEN_OF_SPARK_4 = ("-m", "spark", "-k", "connect or test_spark_batches or gateway or a_server")
+# In all places what is about the place; the pipeline locally, too; the others at a server.
+_CHOSEN = "connect or test_spark_batches or gateway or a_server or experiment"
+CHOSEN_OF_SPARK_4 = ("-m", "spark", "-k", _CHOSEN)
 SEEDS = ("--sunshower-seeds", "1")
 _PYTEST = ("-m", "pytest", "-q", "--by-folder")
 _FEW = ("-m", MARKED, "-k", "not swarm")  # swarms run random programs, which takes minutes

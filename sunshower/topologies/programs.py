@@ -34,6 +34,12 @@ def is_library(path: str) -> bool:
     return _is_of_library(path.rpartition("/")[0])
 
 
+def is_users(name: str, module: ModuleType) -> bool:
+    """Whether the module of this name is neither Sunshower's nor of a library."""
+    file = None if name.partition(".")[0] == "sunshower" else file_of(module)
+    return file is not None and not is_library(file)
+
+
 @lru_cache(maxsize=4096)
 def _is_of_library(folder: str) -> bool:
     return not LIBRARIES.isdisjoint(folder.split("/")) or is_below(f"{folder}/", _STANDARD)
@@ -56,13 +62,7 @@ class ProgramModules:
 
     @cached_property
     def _of_users(self) -> dict[str, ModuleType]:
-        return {
-            name: module
-            for name, module in self.all.items()
-            if name.partition(".")[0] != "sunshower"
-            and (file := file_of(module)) is not None
-            and not is_library(file)
-        }
+        return {name: module for name, module in self.all.items() if is_users(name, module)}
 
     @contextmanager
     def in_force(self) -> Iterator[None]:

@@ -236,7 +236,8 @@ def java_check(here: Machine | None = None) -> Check:
 def test_a_java_that_is_old_or_does_not_fit_spark_is_doubtful(
     java: str, of_package: bool, spark: str | None, text: str | None
 ) -> None:
-    check = java_check(machine(java_version=java, java_of_package=of_package, spark=spark))
+    release = {"JAVA_VERSION": java} if java else {}
+    check = java_check(machine(java_release=release, java_of_package=of_package, spark=spark))
     assert check.level is (Severity.DOUBTFUL if text else Severity.FINE)
     assert text is None or (text in check.found and "set JAVA_HOME" in check.remedy)
 
@@ -246,10 +247,11 @@ def test_the_version_of_java_is_read_from_its_folder(
 ) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").touch(mode=0o755)
-    (tmp_path / "release").write_text('IMPLEMENTOR="X"\nJAVA_VERSION="21.0.8"\n')
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.8"\nMODULES="java.base java.xml"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     here = machine_facts()
-    assert (here.java, here.java_version) == (f"{tmp_path}/bin/java", "21.0.8")
+    assert here.java == f"{tmp_path}/bin/java"
+    assert here.java_release == {"JAVA_VERSION": "21.0.8", "MODULES": "java.base java.xml"}
     assert not here.java_of_package
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sunshower.dev.servers import Ports
-from tests.spark.conftest import require_spark
+from tests.spark.conftest import SPARK_4, require_spark
 from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Shell:
     def __call__(self, command: str) -> str:
         done = subprocess.run(
             ["bash", "-c", command], cwd=self._folder, env=self.environment, check=False,
-            capture_output=True, text=True, timeout=600,
+            capture_output=True, text=True, timeout=1_000,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -100,12 +100,14 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
 @pytest.mark.spark
 @pytest.mark.servers
 @pytest.mark.long
-@pytest.mark.timeout(900)
-def test_the_experiment_of_the_page_holds(releases: None, tmp_path: Path) -> None:
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("on", ["local", *(() if SPARK_4 else ("cluster",))])
+def test_the_experiment_of_the_page_holds(on: str, releases: None, tmp_path: Path) -> None:
     """It runs in its own process, with its own broker and Ray."""
     require_spark()
     experiment = ROOT / "examples/kafka_to_spark/kills.py"
     shell = Shell(tmp_path)
-    shell(f"sunshower experiment run {experiment} --cluster ray --folder {tmp_path}")
+    options = f"--cluster ray --set on={on} --folder {tmp_path}"
+    shell(f"sunshower experiment run {experiment} {options}")
     (results,) = tmp_path.glob("kafka-to-spark/2*/results.json")
     assert json.loads(results.read_text())["figures"]["faults"] == 5

