@@ -639,10 +639,11 @@ class WorkerActor(WorkerProcessBase):
             self.read_mail()
             if self.greeting:
                 self._greet()
+            if self._core.open_tasks():
+                self.send_stats(now)
             wait_s = self._core.step()
             stepped_s = now = time.monotonic()
-            is_slice_over = wait_s != 0 or now - sent_s >= slice_s
-            if is_slice_over or self._core.has_slack or self._core.has_opened:
+            if wait_s != 0 or now - sent_s >= slice_s or self._core.has_slack:
                 sent_s = now
                 if self._entries is not None:
                     self._entries.check()
@@ -659,9 +660,9 @@ class WorkerActor(WorkerProcessBase):
         finished = self._core.finished
         turned = finished is not self._sent_finished
         due_s = self._stats_due_s - (STATS_S - _TURN_S if turned else 0.0)
-        if now < due_s and not self._core.has_opened:
+        if now < due_s:
             return _sooner(wait_s, due_s - now)
-        if self.send_stats(now, 0.0 if self._core.has_opened else _STATS_DELAY_S):
+        if self.send_stats(now, _STATS_DELAY_S):
             return _sooner(wait_s, _STATS_DELAY_S)
         self._sent_finished = finished
         return wait_s

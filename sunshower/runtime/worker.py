@@ -525,10 +525,8 @@ class Worker:
         if self._packed is not None:
             return None
         now = self._clock.now()
-        if self._opening.waiting or self._opening.has_opened:
+        if self._opening.waiting:
             self._opening.look(now)
-            if self._opening.has_opened:
-                return 0
         for spout in self._spouts:
             if spout.next_look_s <= now:
                 self._call(spout.task, "looking", partial(spout.look, now))
@@ -556,11 +554,11 @@ class Worker:
         better leave at once."""
         return self._scheduler.has_slack
 
-    @property
-    def has_opened(self) -> bool:
-        """Whether the last step opened tasks: this had better be reported before their first call,
-        which may not return."""
-        return self._opening.has_opened
+    def open_tasks(self) -> bool:
+        """Open the tasks that are due, as `step` does. Returns whether any was opened: that had
+        better be reported before their first call, which may not return."""
+        is_due = self._packed is None and bool(self._opening.waiting)
+        return is_due and self._opening.look(self._clock.now())
 
     def _refill(self, now: float, refill: TableRefill) -> float:
         """Go on to fill a table again, once its task is open. Returns when to call it again."""

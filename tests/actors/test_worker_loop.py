@@ -26,15 +26,17 @@ class Lease:
 class Core:
     """Has sent its last packet, and waits for the answer."""
 
-    has_slack = has_opened = False
+    has_slack = False
     idle = False
 
     @property
     def finished(self) -> bool:
         return self.idle
 
-    def step(self) -> float | None:
-        return None
+    def open_tasks(self) -> bool:
+        return False
+
+    def step(self) -> None: ...
 
     def look_at_links(self) -> None: ...
 
@@ -49,13 +51,13 @@ class Core:
 
 
 class HangingCore(Core):
-    """Opens its tasks in the first step, and never returns from the second one."""
+    """Opens its tasks, and never returns from their first call."""
 
-    def step(self) -> float | None:
-        if self.has_opened:
-            raise KeyboardInterrupt
-        self.has_opened = True
-        return 0.0
+    def open_tasks(self) -> bool:
+        return True
+
+    def step(self) -> None:
+        raise KeyboardInterrupt
 
 
 class Looping(WorkerActor):

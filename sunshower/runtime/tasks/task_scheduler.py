@@ -117,7 +117,6 @@ class TaskOpening:
         transfer: Mapping[int, TaskTransfer],
     ) -> None:
         self.waiting = list(tasks)
-        self.has_opened = False  # whether a task was opened in the last look
         self.active = True  # whether spouts are activated once they are open
         self._tickers = list[Ticker]()  # of open tasks that have a tick
         self.tickers: Sequence[Ticker] = self._tickers  # those whose ticks are called
@@ -140,18 +139,20 @@ class TaskOpening:
         if task not in self.waiting:
             self.waiting.append(task)
 
-    def look(self, now: float) -> None:
-        """Open the tasks that are due."""
-        self.has_opened = False
+    def look(self, now: float) -> bool:
+        """Open the tasks that are due. Returns whether any was opened."""
+        has_opened = False
         for task in self.waiting:
             if task.supervision.retry_s <= now:
                 try:
                     self._open(task)
+                    has_opened = True
                 except Raised as raised:
                     self.wait_for(task, raised)
             if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
                 task.abandon()
         self.waiting = [task for task in self.waiting if _is_tried_again(task)]
+        return has_opened
 
     def context_of(self, task: BoltTask | SpoutTask) -> Context:
         """The Context passed to the user code of a task."""
@@ -165,7 +166,6 @@ class TaskOpening:
         begin = partial(task.unpack, transfer) if transfer else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
-        self.has_opened = True
         task.supervision.tried()
         if isinstance(task, BoltTask):
             task.supervision.end_wait()
