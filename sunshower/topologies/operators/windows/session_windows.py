@@ -82,13 +82,13 @@ class CombineSessions(CombinePanes):
         super().__init__(schema, by, aggregators, reader, None)
         self._gap = gap
 
-    def _panes_of(self, rows: Sequence[Any], times: Sequence[Time]) -> Sequence[Any]:
+    def _panes_of(self, rows: Sequence[Any], times: Sequence[Any]) -> Sequence[Any]:
         kinds, gap = {*map(type, times)}, self._gap
         if kinds not in ({int}, {float}):  # rare: each record is a part of its own
             return [*zip(times, times, strict=True)]
         are_ints = kinds == {int} and type(gap) is int
         groups = [*islice(group_keys(self.schema, self.by, rows), len(times))]
-        spans, last_ones = [list[Time]()] * len(times), dict[Any, list[Time]]()
+        spans, last_ones = [list[Any]()] * len(times), dict[Any, list[Any]]()
         for at in sorted(range(len(times)), key=times.__getitem__):
             time, group = times[at], groups[at]
             span = last_ones.get(group)
