@@ -74,7 +74,7 @@ _WHY_NEXMARK = {  # why the targets of queries are missed
     ),
     "q11": (
         f"An event takes 4.8 µs of processor time {_AS_Q0}Since then the bids of a bidder in a "
-        "batch are combined before they are sent, which takes a third less. The loop takes 1 µs, "
+        "batch are combined before they are sent, which takes a quarter less. The loop takes 1 µs, "
         "and sorts at the end."
     ),
     "q12": (
