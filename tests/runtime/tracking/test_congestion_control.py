@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sunshower import Bolt, Collector, Context, Number, Topology, Tuple
@@ -13,7 +16,7 @@ from sunshower.clock import ManualClock
 from sunshower.config import Config
 from sunshower.errors import ConfigError
 from sunshower.runtime.events.metrics import LatencyKind
-from sunshower.runtime.plan import make_plan
+from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.tracking.pending import CongestionControl
 from sunshower.runtime.worker import Worker
@@ -54,10 +57,28 @@ def test_limit_doubles_at_first_and_ends_with_the_table() -> None:
     assert limits[-2:] == [TABLE, TABLE]
 
 
-def test_limit_grows_by_a_64th_once_it_was_too_high() -> None:
+def test_limit_grows_by_a_64th_once_it_was_too_high_and_then_by_twice_as_much_each_time() -> None:
     here = congestion(limit=6_400)
     rounds(here, 0.1)
     assert here.limit == 6_500
+    rounds(here, 0.1, now=2.0)
+    assert here.limit == 6_500 + 6_500 // 32
+
+
+def test_limit_that_was_cut_far_below_what_is_needed_is_back_after_a_few_round_trips() -> None:
+    here = congestion(limit=64)
+    rounds(here, *[0.05] * 14)
+    assert here.limit > 20_000
+
+
+@pytest.mark.parametrize("least_s", [0.001, 0.1])
+@pytest.mark.parametrize("seed", range(5))
+def test_latency_that_does_not_depend_on_the_limit_does_not_cut_it(
+    seed: int, least_s: float
+) -> None:
+    here, random = congestion(), Random(seed)
+    rounds(here, *(random.uniform(least_s, 0.6) for _ in range(100)))
+    assert here.limit > TABLE // 4
 
 
 def test_limit_is_left_alone_while_something_else_holds_the_spout_back() -> None:
@@ -140,25 +161,31 @@ def test_half_the_limit_for_one_round_probes_for_the_least_latency() -> None:
 
 
 def serve(
-    here: CongestionControl, rate: float, way_s: float, start_s: float, end_s: float
+    here: CongestionControl,
+    service_s: Callable[[], float],
+    way_s: float,
+    start_s: float,
+    end_s: float,
 ) -> tuple[float, float]:
-    """Run a server of `rate` trees a second, at a network latency of `way_s`, from `start_s` to
-    `end_s`. Returns the part of the time in which it was busy, and the worst latency.
+    """Run a server that needs `service_s()` for a tree, at a network latency of `way_s`, from
+    `start_s` to `end_s`. Returns the part of the time in which it was busy, and the worst latency.
 
     The spout keeps `here.limit` trees open; each is done by the server after those before it.
     """
     done_s = deque[tuple[float, float]]()  # (when done, when emitted)
     free_s = now = start_s
-    worst_s, served = 0.0, 0
+    worst_s = busy_s = 0.0
     while now < end_s:
         while len(done_s) < here.limit:
-            free_s = max(free_s, now) + 1 / rate
+            seconds = service_s()
+            busy_s += seconds
+            free_s = max(free_s, now) + seconds
             done_s.append((free_s + way_s, now))
         now, emitted_s = done_s.popleft()
         worst_s = max(worst_s, now - emitted_s)
-        served += 1
         here.completed(now, 1, now - emitted_s, len(done_s) + 1 >= here.limit)
-    return served / rate / (end_s - start_s), worst_s
+    waiting_s = free_s - now  # for what is in the queue at the end
+    return (busy_s - waiting_s) / (end_s - start_s), worst_s
 
 
 @pytest.mark.parametrize(("rate", "way_s"), list(itertools.product([5, 100, 2_000], [0.01, 0.5])))
@@ -166,12 +193,21 @@ def test_queue_is_short_and_the_server_busy_at_any_rate_and_network_latency(
     rate: float, way_s: float
 ) -> None:
     here = congestion()
-    busy, worst_s = serve(here, rate, way_s, 0.0, 200.0)
+    busy, worst_s = serve(here, lambda: 1 / rate, way_s, 0.0, 200.0)
     assert busy > 0.95, "including the probes for the least latency, and the first seconds"
     assert worst_s < way_s + 4.0, "of a timeout of 30 s"
-    busy, worst_s = serve(here, rate, way_s, 200.0, 260.0)
+    busy, worst_s = serve(here, lambda: 1 / rate, way_s, 200.0, 260.0)
     assert busy > 0.95
     assert worst_s < way_s + 1.5
+
+
+def test_server_that_is_slow_with_one_tree_in_ten_is_busy_and_no_tree_comes_near_its_timeout() -> (
+    None
+):
+    here, random = congestion(), Random(1)
+    busy, worst_s = serve(here, lambda: 1e-5 if random.randrange(10) else 0.1, 0.01, 0.0, 200.0)
+    assert busy > 0.95
+    assert worst_s < 15.0
 
 
 # ---- in a topology ------------------------------------------------------------------------------
@@ -245,6 +281,45 @@ def test_quick_bolt_gets_a_high_limit_and_hardly_more_slices_than_with_a_fixed_n
     steps, limit = steps_for("auto")
     assert limit > TABLE // 4
     assert steps < 1.3 * steps_for(TABLE)[0]
+
+
+def turns_for(count: int, pause_s: float, seed: int) -> int:
+    """How often one of two workers must have its turn for `count` numbers of two spouts.
+    After each turn of 20 ms, other processes have the machine, for up to `pause_s`."""
+    random, watch = Random(seed), Watch()
+    clock = watch.clock
+    topology = Topology("t", workers=2)
+    source = topology.spout("numbers", Watched(watch, count), parallelism=2)
+    source.shuffle().bolt("quick", lambda _: None, parallelism=2, fields=())
+    plan = make_plan(topology.graph(), Layout.PACK)
+    workers = {n: Worker(plan, n, 1, np.random.default_rng(n), clock) for n in plan.workers}
+    for worker in workers.values():
+        worker.peers(dict.fromkeys(workers, 1))
+    posts: dict[int, list[tuple[int, int, Any, bool]]] = {number: [] for number in workers}
+    turns = 0
+    while not all(worker.finished for worker in workers.values()):
+        turns += 1
+        number = random.choice([*workers])
+        worker = workers[number]
+        for _ in range(20):
+            arrived, posts[number] = posts[number], []
+            for peer, seq, data, is_answer in arrived:
+                if is_answer:
+                    worker.answered(peer, seq, data)
+                else:
+                    posts[peer].append((number, seq, worker.packet_receiver.answer(data), True))
+                    worker.receive(data)
+            worker.step()
+            for peer, seq, data in list(worker.outgoing()):
+                posts[peer].append((number, seq, data, False))
+            clock.advance(0.001)
+        clock.advance(random.uniform(0.0, pause_s))
+    return turns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_that_seldom_have_a_processor_open_many_trees_each_time(seed: int) -> None:
+    assert turns_for(10_000, 0.2, seed) < 200, "500 to 1,100 if each wait cuts the limit"
 
 
 def test_setting_that_is_neither_a_number_nor_auto_is_refused() -> None:

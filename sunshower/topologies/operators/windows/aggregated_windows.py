@@ -191,6 +191,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     in_batches = False  # whether its stream is exactly once: see run_batch
     _newest: Time = inf  # in batches: as `newest`
     place_word = ""  # begins the keys of the contents in the store
+    place_fields = 1  # of a combined row, behind those of its group, that say its place
 
     def __init__(
         self,
@@ -363,8 +364,8 @@ class AggregatedWindows(WindowOperator, Generic[W]):
                 places = self.places_of(self.reader.times(rows))
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
-        first = width + 2 * timed  # behind the place, and the number of records
-        of_rows = [*map(itemgetter(width), rows)] if timed else repeat(now, len(rows))
+        first = width + (self.place_fields + 1) * timed  # behind the place and a number of records
+        of_rows = self._places_in(rows) if timed else repeat(now, len(rows))
         pairs = [*zip(keys_of_partial(width, rows), of_rows, strict=True)]
         parts = [[*row[first:]] for row in rows]
         contents = dict(zip(pairs, parts, strict=True))
@@ -373,6 +374,10 @@ class AggregatedWindows(WindowOperator, Generic[W]):
             for place, content in zip(pairs, parts, strict=True):
                 contents[place] = merged(contents[place], content) if place in contents else content
         return contents
+
+    def _places_in(self, rows: Sequence[Any]) -> Iterable[Any]:
+        """The places of combined rows."""
+        return [*map(itemgetter(*range(self.width, self.width + self.place_fields)), rows)]
 
     def note_late(
         self,
@@ -391,8 +396,9 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         elif self.reader is None:  # the number of records is not known
             counts.update(late)
         else:
-            for group, row in zip(keys_of_partial(self.width, rows), rows, strict=True):
-                counts[group, row[self.width]] += row[self.width + 1]
+            groups, records = keys_of_partial(self.width, rows), self.width + self.place_fields
+            for group, place, row in zip(groups, self._places_in(rows), rows, strict=True):
+                counts[group, place] += row[records]
         for place, end in late.items():
             self._late_now.append((counts[place], minus(self._time, end)))
 
@@ -467,8 +473,7 @@ class CombinePanes(AggregatorOperator):
         *,
         are_ends: bool = False,
     ) -> None:
-        """`panes`: None: each time is a pane of its own. `are_ends`: the times are ends of
-        windows."""
+        """`panes`: None: `_panes_of` defines them. `are_ends`: the times are ends of windows."""
         super().__init__(schema, by, aggregators)
         counts = (type(each) is count and each.field is None for each in aggregators)
         self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
@@ -482,10 +487,7 @@ class CombinePanes(AggregatorOperator):
 
     def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
         attempt, tables, counts = batch
-        times = self.reader.times(rows)
-        panes = (
-            times if self.panes is None else panes_of(self.panes, times, are_ends=self._are_ends)
-        )
+        panes = self._panes_of(rows, self.reader.times(rows))
         if not self.by and len({*panes}) <= _FEW_PANES:
             for pane, of_pane in _by_pane(panes, rows):
                 if self._counter is None:
@@ -499,6 +501,14 @@ class CombinePanes(AggregatorOperator):
         for aggregator, table in zip(self.aggregators, tables, strict=True):
             aggregator.gather(table, places, rows, attempt)
 
+    def _panes_of(self, rows: Sequence[Any], times: Sequence[Time]) -> Sequence[Any]:
+        assert self.panes is not None
+        return panes_of(self.panes, times, are_ends=self._are_ends)
+
+    def _columns_of(self, panes: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        """What the rows have of their panes."""
+        return (panes,)
+
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         _, tables, counts = batch
         width = len(self.by)
@@ -506,10 +516,10 @@ class CombinePanes(AggregatorOperator):
             return
         keys, panes = zip(*counts, strict=True)
         columns = [[*map(table.__getitem__, counts)] for table in tables]
+        rows = zip(keys, *self._columns_of(panes), counts.values(), *columns, strict=True)
         if width == 1:
-            emit([*zip(keys, panes, counts.values(), *columns, strict=True)])
+            emit([*rows])
             return
-        rows = zip(keys, panes, counts.values(), *columns, strict=True)
         emit([(*values_of_key(key, width), *values) for key, *values in rows])
 
 

@@ -48,9 +48,9 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     CountWindows,
     PaneWindows,
 )
-from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
+from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField, length_of
 from sunshower.topologies.operators.windows.panes import PaneValues
-from sunshower.topologies.operators.windows.session_windows import SessionWindows
+from sunshower.topologies.operators.windows.session_windows import CombineSessions, SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
     AlignedWindow,
@@ -185,10 +185,12 @@ def combiner_of(
     if not operator.contents.combines:
         return None
     if window.time is not None:
-        panes = window.divided() if isinstance(window, Window) else None
         reader = window.time.reader(schema)
-        combine = CombinePanes(schema, by, aggregators, reader, panes, are_ends=are_ends)
-        return combine, Schema((*by, "pane-0", "records-0", *values))
+        if isinstance(window, Sessions):
+            parts = CombineSessions(schema, by, aggregators, reader, length_of(window.gap))
+            return parts, Schema((*by, "first-0", "last-0", "records-0", *values))
+        panes = CombinePanes(schema, by, aggregators, reader, window.divided(), are_ends=are_ends)
+        return panes, Schema((*by, "pane-0", "records-0", *values))
     if window.by_count:
         return None
     return Combine(schema, by, aggregators), Schema((*by, *values))

@@ -10,25 +10,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count as count_from
+from itertools import islice
 from math import inf
 from typing import Any, Self, TypeAlias
 
-from sunshower.records import key_of
+from sunshower.records import Schema, key_of
+from sunshower.topologies.operators.aggregating import group_keys
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key
 from sunshower.topologies.operators.windows.aggregated_windows import (
     NUMBERED,
     AggregatedWindows,
+    CombinePanes,
     NumberedResults,
     ResultKind,
     ResultStage,
 )
 from sunshower.topologies.operators.windows.event_times import (
     Time,
+    TimeReader,
     exact,
     excess,
     is_before,
     length_of,
+    lowest,
     minus,
     plus,
 )
@@ -61,10 +67,49 @@ class _Growing:
         return [(word, group, number, part) for number, count in every for part in range(count)]
 
 
-class SessionWindows(AggregatedWindows[Sessions]):
-    """Sessions, each called by its end, which is `gap` after its last row."""
+class CombineSessions(CombinePanes):
+    """Emits this task's parts of sessions: rows (fields of the group, times of the first and the
+    last record, number of records, values)."""
 
-    place_word = "sessions"
+    def __init__(
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[AnyAggregator],
+        reader: TimeReader,
+        gap: Time,
+    ) -> None:
+        super().__init__(schema, by, aggregators, reader, None)
+        self._gap = gap
+
+    def _panes_of(self, rows: Sequence[Any], times: Sequence[Any]) -> Sequence[Any]:
+        kinds, gap = {*map(type, times)}, self._gap
+        if kinds not in ({int}, {float}):  # rare: each record is a part of its own
+            return [*zip(times, times, strict=True)]
+        are_ints = kinds == {int} and type(gap) is int
+        groups = [*islice(group_keys(self.schema, self.by, rows), len(times))]
+        spans, last_ones = [list[Any]()] * len(times), dict[Any, list[Any]]()
+        for at in sorted(range(len(times)), key=times.__getitem__):
+            time, group = times[at], groups[at]
+            span = last_ones.get(group)
+            if span is None or (
+                time - span[1] >= gap if are_ints else excess(span[1], time, gap) >= 0
+            ):
+                last_ones[group] = spans[at] = [time, time]
+            else:
+                span[1] = time
+                spans[at] = span
+        return [*map(tuple, spans)]
+
+    def _columns_of(self, panes: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        return zip(*panes, strict=True)
+
+
+class SessionWindows(AggregatedWindows[Sessions]):
+    """Sessions, each called by its end, which is `gap` after its last row. A place is the times of
+    the first and the last row of a part of one."""
+
+    place_word, place_fields = "sessions", 2
 
     @cached_property
     def _gap(self) -> Time:
@@ -98,21 +143,21 @@ class SessionWindows(AggregatedWindows[Sessions]):
         return self._ends.first < inf
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
+        parts, late = self.parts(rows, attempt), dict[tuple[Any, Any], Time]()
         groups = [*dict.fromkeys(group for group, _ in parts)]
         before = dict(zip(groups, self._stored_all(groups), strict=True))
         changed = {group: [*sessions] for group, sessions in before.items()}
         closed, is_near, grows = minus(self._time, self.allowed), self._is_near, self.contents.grows
-        for (group, time), content in parts.items():
+        for (group, (first, last)), content in self._in_order(parts, closed):
             sessions = changed[group]
-            joined: Session = [time, time, _Growing({}, [content]) if grows else content]
-            if len(sessions) == 1 and is_near(sessions[0], time):  # most records
+            joined: Session = [first, last, _Growing({}, [content]) if grows else content]
+            if len(sessions) == 1 and is_near(sessions[0], first, last):  # most records
                 sessions[0] = self._joined(sessions[0], joined)
                 continue
-            near = [at for at, session in enumerate(sessions) if is_near(session, time)]
+            near = [at for at, session in enumerate(sessions) if is_near(session, first, last)]
             if not near:
-                if not is_before(closed, end := self.end_of(time)):
-                    late[group, time] = end
+                if not is_before(closed, end := self.end_of(last)):
+                    late[group, (first, last)] = end
                     yield from self.results(group, end, content)
                     continue
                 self._ends.expect(group, end)
@@ -126,6 +171,15 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 self._note_changed(group, before[group], sessions)
         self._put({group: sessions for group, sessions in changed.items() if sessions})
         self.note_late(late, parts, rows)
+
+    def _in_order(
+        self, parts: Mapping[tuple[Any, Any], Content], closed: Time
+    ) -> Iterable[tuple[tuple[Any, Any], Content]]:
+        """Parts of sessions in an order in which what is late does not depend on how records were
+        combined: if some may be, the last ones first, which those before them may be near to."""
+        if is_before(closed, self.end_of(lowest(last for _, (_, last) in parts))):
+            return parts.items()
+        return sorted(parts.items(), key=lambda part: exact(part[0][1][1]), reverse=True)
 
     def _note_changed(
         self, group: Any, before: Sequence[Session], sessions: Sequence[Session]
@@ -285,15 +339,16 @@ class SessionWindows(AggregatedWindows[Sessions]):
             self.store.remove(key)
         return self.contents.merged_all(contents)
 
-    def _is_near(self, session: Session, time: Time) -> bool:
+    def _is_near(self, session: Session, begin: Time, end: Time) -> bool:
+        """Whether rows from `begin` to `end` belong to a session."""
         first, last, _ = session
         gap = self._gap
-        if type(time) is int and type(first) is type(last) is type(gap) is int:
-            return first - gap < time < last + gap
-        return excess(time, first, gap) < 0 and excess(last, time, gap) < 0
+        if type(begin) is type(end) is int and type(first) is type(last) is type(gap) is int:
+            return first - gap < end and begin < last + gap
+        return excess(end, first, gap) < 0 and excess(last, begin, gap) < 0
 
     def end_of(self, time: Time) -> Time:
         return plus(time, self._gap)
 
-    def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
-        return times
+    def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
+        return [*zip(times, times, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -188,6 +189,29 @@ def test_sessions_have_the_records_of_a_plain_program(
     ]
     assert ended == sorted(expected)
     assert late == []
+
+
+@given(st.lists(st.integers(-50, 60), max_size=20), st.integers(1, 6), st.randoms())
+def test_sessions_and_late_records_do_not_depend_on_the_order_of_a_batch(
+    times: list[int], size: int, random: Random
+) -> None:
+    found = []
+    for order in (lambda _: None, random.shuffle):
+        topology = Topology("clicks")
+        clicks = list[Click]()
+        for first in range(0, len(times), size):
+            of_batch = [Click("a", float(time)) for time in times[first : first + size]]
+            order(of_batch)
+            clicks += of_batch
+        spout = FixedBatchSpout(clicks, size, type=Click)
+        grouped = batches(topology, "clicks", spout, store=InMemory()).group_by("user")
+        counts = grouped.window(sessions(gap=10, field="at"), count(), state=MemoryState())
+        counts.records("rows").shuffle().bolt("kept", Kept)
+        counts.late.records("late-rows").shuffle().bolt("kept-late", Kept)
+        finished = run(topology)
+        late = sum(row[-1] for row in finished.results["kept-late"][0])
+        found.append((sorted(finished.results["kept"][0]), late))
+    assert found[0] == found[1]
 
 
 @given(TIMES, st.sampled_from([(1, 1), (4, 4), (6, 2)]), NUMBERS, st.integers(1, 60))
