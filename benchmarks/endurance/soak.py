@@ -130,13 +130,18 @@ def kill_java() -> int:
 
 
 def _freeze_fault(run: RayRun, generator: np.random.Generator) -> list[Fault]:
-    """Stop a worker for a while. Its process may have been replaced when it is continued."""
+    """Stop a worker for a while, unless another fault has just ended its process. The process may
+    have been replaced when it is continued."""
     stopped: list[int] = []
 
-    def begin() -> None:
+    def begin() -> bool:
         process = run.overview().processes[_random_worker(run, generator)]
-        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            return False
         stopped.append(process.pid)
+        return True
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError):
