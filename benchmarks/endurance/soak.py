@@ -44,7 +44,7 @@ from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.errors import SunshowerError
+from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
 from sunshower.state import SqliteState
@@ -130,18 +130,13 @@ def kill_java() -> int:
 
 
 def _freeze_fault(run: RayRun, generator: np.random.Generator) -> list[Fault]:
-    """Stop a worker for a while, unless another fault has just ended its process. The process may
-    have been replaced when it is continued."""
+    """Stop a worker for a while. Its process may have been replaced when it is continued."""
     stopped: list[int] = []
 
-    def begin() -> bool:
+    def begin() -> None:
         process = run.overview().processes[_random_worker(run, generator)]
-        try:
-            os.kill(process.pid, signal.SIGSTOP)
-        except ProcessLookupError:
-            return False
+        os.kill(process.pid, signal.SIGSTOP)
         stopped.append(process.pid)
-        return True
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -202,7 +197,12 @@ def _apply(
 
     Returns how long that took, or None if there was no target.
     """
-    if fault.begin() is False:
+    try:
+        has_begun = fault.begin() is not False
+    except (ProcessLookupError, ClusterError) as error:  # another fault has just ended the process
+        has_begun = False
+        log(f"{fault.name}: {error}")
+    if not has_begun:
         log(f"{fault.name}: there was no target")
         return None
     try:
