@@ -61,6 +61,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
     """
 
     tick_s = 0.02  # settles requests while no tuples arrive
+    writes_outside = True
 
     @checked(url=_URL, records_max=COUNT, connections=COUNT, timeout_s=SECONDS)
     def __init__(

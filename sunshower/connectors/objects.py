@@ -206,6 +206,7 @@ class _Writer(Operator):
     """The operator: it collects the rows of a batch, and writes them when the batch commits."""
 
     commits = True
+    writes_outside = True
 
     def __init__(self, folder: ObjectFolder, kind: str, schema: Schema) -> None:
         self._folder, self._kind = folder, kind

@@ -226,6 +226,8 @@ class _Lines:
 class _Writer(Stateless, Bolt[Any, Any]):
     """Appends the line of each record to a draft of its partition, one for each task and life."""
 
+    writes_outside = True
+
     def __init__(self, place: Path, lines: _Lines) -> None:
         self._place, self._records = place, lines
 
@@ -391,6 +393,7 @@ class _Notes(Operator):
     """Makes a row of each partition in a batch, with the lines of the batch."""
 
     by_row = False
+    writes_outside = True  # as part of the sink
 
     def __init__(self, lines: _Lines) -> None:
         self._lines = lines

@@ -108,6 +108,8 @@ class PostgresTable(Stateless, Bolt[Any, None]):
     column of the key may be NULL, because NULLs are not equal, and each replay would add a row.
     """
 
+    writes_outside = True
+
     @checked(dsn=ADDRESS, table=_TABLE, key=_KEY, removed=AnyOf((PART, NONE)))
     def __init__(
         self,

@@ -279,6 +279,7 @@ class Bolt(Generic[In_contra, Out_co]):
     emits: Any = None  #: record type or field names, if only the instance knows them
     streams: ClassVar[Mapping[str, Any]] = {}  #: further streams: id → record type or field names
     tick_s: float | None = None  #: seconds between ticks, unless the declaration has tick_s
+    writes_outside = False  #: whether it writes outside the topology, so that no preview may run it
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration, for each input, on the component's own copy of the instance.

@@ -26,14 +26,15 @@ class Lease:
 class Core:
     """Has sent its last packet, and waits for the answer."""
 
-    has_slack = False
+    has_slack = has_opened = False
     idle = False
 
     @property
     def finished(self) -> bool:
         return self.idle
 
-    def step(self) -> None: ...
+    def step(self) -> float | None:
+        return None
 
     def look_at_links(self) -> None: ...
 
@@ -47,12 +48,22 @@ class Core:
         return WorkerStats(0, 0, idle=self.idle)
 
 
+class HangingCore(Core):
+    """Opens its tasks in the first step, and never returns from the second one."""
+
+    def step(self) -> float | None:
+        if self.has_opened:
+            raise KeyboardInterrupt
+        self.has_opened = True
+        return 0.0
+
+
 class Looping(WorkerActor):
     """A worker without Ray, which is its own sockets."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, core: Core) -> None:
         self._time = clock
-        self._core_here = Core()
+        self._core_here = core
         self.core = cast("Any", self._core_here)
         self.lease, self._sockets, self._sender = cast("Any", (Lease(), self, self))
         self.mailbox, self.greeting, self._stopped = deque(), False, False
@@ -82,6 +93,17 @@ def test_the_answer_to_the_last_packet_is_reported_without_a_heartbeat(
 ) -> None:
     clock = ManualClock()
     monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=clock.now))
-    worker = Looping(clock)
+    worker = Looping(clock, Core())
     worker._loop(0.01)
     assert worker.sent == [False, True]
+
+
+def test_tasks_that_opened_are_reported_before_a_first_call_that_does_not_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=clock.now))
+    worker = Looping(clock, HangingCore())
+    with pytest.raises(KeyboardInterrupt):
+        worker._loop(0.01)
+    assert worker.sent == [False]

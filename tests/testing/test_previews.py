@@ -247,10 +247,27 @@ def spark_bolt(rows: Any, folder: Path) -> Any:
     return rows.shuffle().bolt("sink", SparkBatchBolt(spark(_refused, out=Order).write(_refused)))
 
 
+class Written(Bolt[Order, Order]):
+    """A user's bolt that writes, and emits what it has written."""
+
+    writes_outside = True
+    process = _refused
+
+
+def own_bolt(rows: Any, folder: Path) -> Any:
+    return rows.shuffle().bolt("sink", Written())
+
+
 @pytest.mark.parametrize(
     ("sink", "in_batches"),
     [
-        *((objects, True), (partitions, True), (messages, True), (spark_table, True)),
+        *(
+            (own_bolt, False),
+            (objects, True),
+            (partitions, True),
+            (messages, True),
+            (spark_table, True),
+        ),
         *((spark_function, True), (spark_bolt, False), (partitions, False)),
     ],
 )

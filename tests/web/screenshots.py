@@ -50,6 +50,7 @@ PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest 
     ("dead-letters", 1280, 900, "light", "#/t/web-shop/d/LETTER"),
 ]
 _SAMPLES = 25  # seconds in the charts of a picture
+_OPENINGS = 11  # of the measured page
 _OVERVIEWS = 24  # different overviews of the measured page, one a second
 
 
@@ -101,7 +102,7 @@ def measured(browser: Browser) -> dict[str, float]:
     load of the machine changes little."""
     opened, frames, busy, served = [], [], [], []
     ready = _ReadySource(huge(), _OVERVIEWS)
-    for _ in range(5):
+    for _ in range(_OPENINGS):
         with rare_collections(), served_page(ready, "", port=0) as url:  # as opened_page does
             page = browser.new_page(viewport={"width": 1280, "height": 860})
             devtools = page.context.new_cdp_session(page)
@@ -119,9 +120,9 @@ def measured(browser: Browser) -> dict[str, float]:
             page.close()
     frames.sort()
     return {
-        "opened after, median of 5": median(opened),
-        "processor time to open, median of 5": median(busy),
-        "processor time of the server for it, median of 5": median(served),
+        f"opened after, median of {_OPENINGS}": median(opened),
+        f"processor time to open, median of {_OPENINGS}": median(busy),
+        f"processor time of the server for it, median of {_OPENINGS}": median(served),
         **{f"between frames, p{p}": frames[len(frames) * p // 100] for p in (50, 95, 99)},
         f"between frames, longest of {len(frames)}": frames[-1],
     }

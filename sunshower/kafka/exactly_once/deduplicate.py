@@ -29,6 +29,8 @@ class OnceBolt(Bolt[Any, None]):
     batch fails; what is stored is loaded again before another record is processed.
     """
 
+    writes_outside = True
+
     def begin(self) -> None:
         """Call this in `prepare`."""
         self.repeats = 0  # dropped records

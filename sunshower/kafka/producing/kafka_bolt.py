@@ -52,6 +52,8 @@ _OF_READERS = ("bootstrap.", "security.", "ssl.", "sasl.", "enable.ssl.", "socke
 class SendingBolt(Stateless, Bolt[Any, None]):
     """What the bolts that send to Kafka share: messages made from records, and no state."""
 
+    writes_outside = True
+
     def __init__(
         self,
         settings: Settings,
