@@ -44,7 +44,7 @@ from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.errors import SunshowerError
+from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
 from sunshower.state import SqliteState
@@ -197,7 +197,12 @@ def _apply(
 
     Returns how long that took, or None if there was no target.
     """
-    if fault.begin() is False:
+    try:
+        has_begun = fault.begin() is not False
+    except (ProcessLookupError, ClusterError) as error:  # another fault has just ended the process
+        has_begun = False
+        log(f"{fault.name}: {error}")
+    if not has_begun:
         log(f"{fault.name}: there was no target")
         return None
     try:
