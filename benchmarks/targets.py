@@ -73,9 +73,8 @@ _WHY_NEXMARK = {  # why the targets of queries are missed
         "a tree of its own: tracking has a quarter of the samples. The loop takes 0.7 µs."
     ),
     "q11": (
-        f"An event takes 4.8 µs of processor time {_AS_Q0}Since then the bids of a bidder in a "
-        "batch are combined before they are sent, which takes a quarter less. The loop takes 1 µs, "
-        "and sorts at the end."
+        f"An event takes 4.2 µs of processor time {_AS_Q0}The bids of a bidder in a batch are "
+        "combined before they are sent. The loop takes 1 µs, and sorts at the end."
     ),
     "q12": (
         f"An event takes 2.2 µs of processor time {_AS_Q0}The loop takes 1 µs. The run has 0.5 s, "

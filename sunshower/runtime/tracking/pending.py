@@ -556,7 +556,7 @@ class CongestionControl:
     def timed_out(self, now: float) -> None:
         """Some trees timed out. Trees emitted before a cut do not cause another one."""
         if now >= self._cut_again_s:
-            self._cut_again_s = now + self._timeout_s
+            self._cut_again_s, self._quick = now + self._timeout_s, 0.0
             self._shrink(0.5, least=1)
 
     def _judge(self, now: float, latency_s: float) -> None:

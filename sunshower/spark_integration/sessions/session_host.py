@@ -13,7 +13,6 @@ import gc
 import itertools
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -82,7 +81,6 @@ class DriverSession:
         late = threading.Event()
         limit = after(_OPEN_S, late.set, self.kill)
         try:
-            send_declaring_file()
             self.connect()
             self.warm()
         except BaseException as error:
@@ -194,18 +192,6 @@ def _hide_secrets_from_arguments() -> None:
 
     launched.hides_secrets = True  # type: ignore[attr-defined]
     context.launch_gateway = launched
-
-
-def send_declaring_file() -> None:
-    """Let Spark send what UDFs use of the file that declares the topology: Python workers cannot
-    import it, or would declare it again."""
-    from pyspark import cloudpickle
-
-    from sunshower.actors.programs import modules_here  # imports Ray
-
-    for name, module in modules_here().mains.items():
-        if sys.modules.get(name) is module:
-            cloudpickle.register_pickle_by_value(module)
 
 
 def end_calls_with(java: Any, gateway: Any) -> None:

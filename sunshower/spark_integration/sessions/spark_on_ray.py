@@ -13,7 +13,6 @@ import logging
 import os
 import pickle
 import shutil
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, cast
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import ray
@@ -30,7 +29,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
-from sunshower.actors.programs import class_reduced
+from sunshower.actors.programs import class_reduced, modules_here
 from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
 from sunshower.config import LOCAL_RAY
 from sunshower.errors import (
@@ -67,7 +66,6 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
     Ticket,
 )
-from sunshower.topologies.programs import is_users
 
 # ---- raydp session -------------------------------------------------------------------------------
 
@@ -265,41 +263,25 @@ class RayDPSpark:
 
 
 class _StepPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what the modules of the program define by value: several programs share the process
-    of a session, so it imports none of them. A module has what it has here, without `__…__`, and
-    without what cannot be pickled, such as a lock and the functions that use it."""
-
-    modules = True  # whether modules are pickled so, too
+    """Pickles functions and classes of the program's modules by value: several programs share the
+    process of a session, so it imports none of them."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and self.modules and is_users(obj.__name__, obj):
-            named = {key: value for key, value in vars(obj).items() if key[:2] != "__"}
-            content = {key: value for key, value in named.items() if _is_picklable(value)}
-            return ModuleType, (obj.__name__,), content
-        module = sys.modules.get(getattr(obj, "__module__", None) or "")
-        if isinstance(obj, type | FunctionType) and module and is_users(obj.__module__, module):
-            if isinstance(obj, type):
-                return class_reduced(obj)
-            return self._dynamic_function_reduce(obj)
-        return super().reducer_override(obj)
-
-
-def _is_picklable(value: Any) -> bool:
-    pickler = _StepPickler(io.BytesIO())
-    pickler.modules = False
-    with suppress(Exception):  # of any class, from the user's object
-        pickler.dump(value)
-        return True
-    return False
+        if not isinstance(obj, type | FunctionType) or modules_here().get(obj.__module__) is None:
+            return super().reducer_override(obj)
+        return class_reduced(obj) if isinstance(obj, type) else self._dynamic_function_reduce(obj)
 
 
 def pickled_step(step: Any) -> bytes:
-    """Pickle a step with what it uses of the program; by the names of its modules if a function or
-    class uses what cannot be pickled."""
+    """Pickle a step with the functions and classes that it uses of the program. Raises
+    TransformFailed if one of them uses an object that cannot be pickled."""
     try:
         _StepPickler(file := io.BytesIO()).dump(step)
-    except Exception:  # of any class, from the user's objects
-        return cast("bytes", cloudpickle.dumps(step))
+    except Exception as error:  # of any class, from the user's objects
+        raise TransformFailed(
+            f"a transform cannot be sent to the node of its session: {error_text(error)}. Create "
+            "what cannot be pickled, such as a lock or a client, in the function that uses it"
+        ) from error
     return file.getvalue()
 
 
@@ -498,8 +480,8 @@ class GatewayActor:
                 except Exception as error:
                     raise TransformFailed(
                         "a transform cannot be unpacked on the node of its session: "
-                        f"{error_text(error)}. What it uses must be there: install it, or use no "
-                        "object that cannot be pickled, such as a lock"
+                        f"{error_text(error)}. It gets the functions and classes that it uses by "
+                        "their names; a module that it uses as a module must be installed there"
                     ) from error
             return self._steps[request.step]
 

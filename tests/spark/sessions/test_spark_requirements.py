@@ -6,9 +6,10 @@ import errno
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,7 +36,6 @@ from sunshower.spark_integration.job import (
 from sunshower.spark_integration.sessions import environment
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalGateway, LocalSpark
-from sunshower.spark_integration.sessions.session_host import send_declaring_file
 from sunshower.spark_integration.sessions.spark_on_ray import (
     RayDPSpark,
     check_path,
@@ -376,8 +376,6 @@ def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> N
 RATES = """
 import msgspec
 
-import shop
-
 FACTOR, LOCK = 3, __import__("threading").Lock()
 
 
@@ -388,38 +386,48 @@ class Price(msgspec.Struct):
         return self.number * FACTOR
 
 
-def times(number):
-    return Price(number).times() + shop.ONE
-
-
 def locked(number):
     with LOCK:
-        return times(number)
+        return Price(number).times()
 """
 SHOP = """
 import rates
+from rates import Price, locked
+from dataclasses import asdict, dataclass
 
 ONE = 1
 
 
+@dataclass
+class Total:
+    amount: int
+    of: str = "rates"
+
+
 def total(number):
-    return rates.times(number)
+    return asdict(Total(Price(number).times() + ONE))
 
 
-def locked(number):
-    return rates.locked(number)
+def of_module(number):
+    return rates.Price(number)
+
+
+def of_lock(number):
+    return locked(number)
 """
 
 
-def total_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> str:
-    """What another process, which cannot import these modules, does with a function of theirs."""
-    (folder / "rates.py").write_text(RATES)
-    (folder / "shop.py").write_text(SHOP)
-    for name in ("rates", "shop"):
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
+    """A program whose modules no other process can import."""
+    for name, text in (("rates", RATES), ("shop", SHOP)):
+        (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(folder)
-    module, name = function.split(".")
-    return result_elsewhere(pickled_step(getattr(import_module(module), name)))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module("shop")
+    ship([module])
+    yield module
+    ship(())
 
 
 def result_elsewhere(data: bytes) -> str:
@@ -429,38 +437,13 @@ def result_elsewhere(data: bytes) -> str:
     return done.stdout or done.stderr
 
 
-def test_a_session_on_ray_gets_what_a_step_needs_of_the_modules_of_its_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_session_on_ray_gets_what_a_step_uses_of_the_modules_of_its_program(
+    shop: ModuleType,
 ) -> None:
-    assert total_elsewhere(tmp_path, monkeypatch, "shop.total") == "7\n"
+    assert result_elsewhere(pickled_step(shop.total)) == "{'amount': 7, 'of': 'rates'}\n"
+    assert "No module named 'rates'" in result_elsewhere(pickled_step(shop.of_module))
 
 
-def test_python_workers_get_what_a_udf_uses_of_the_file_that_declares_the_topology(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cloudpickle = pytest.importorskip("pyspark").cloudpickle
-    (tmp_path / "declaring.py").write_text(
-        "ONE = 1\n\n\ndef plus(number):\n    return number + ONE\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    declaring = import_module("declaring")
-    ship([declaring])
-    try:
-        send_declaring_file()
-        assert result_elsewhere(cloudpickle.dumps(declaring.plus)) == "3\n"
-    finally:
-        ship(())
-        cloudpickle.unregister_pickle_by_value(declaring)
-
-
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        ("shop.locked", "module 'rates' has no attribute 'locked'"),
-        ("rates.locked", "No module named 'rates'"),
-    ],
-)
-def test_a_function_that_cannot_be_pickled_must_be_installed_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, text: str
-) -> None:
-    assert text in total_elsewhere(tmp_path, monkeypatch, function)
+def test_a_step_that_cannot_be_pickled_is_refused_with_the_reason(shop: ModuleType) -> None:
+    with pytest.raises(TransformFailed, match=r"cannot pickle '_thread\.lock' object.*Create what"):
+        pickled_step(shop.of_lock)

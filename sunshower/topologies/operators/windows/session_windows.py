@@ -148,6 +148,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         before = dict(zip(groups, self._stored_all(groups), strict=True))
         changed = {group: [*sessions] for group, sessions in before.items()}
         closed, is_near, grows = minus(self._time, self.allowed), self._is_near, self.contents.grows
+        too_late: dict[Any, list[Session]] = {}  # by group
         for (group, (first, last)), content in self._in_order(parts, closed):
             sessions = changed[group]
             joined: Session = [first, last, _Growing({}, [content]) if grows else content]
@@ -158,7 +159,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             if not near:
                 if not is_before(closed, end := self.end_of(last)):
                     late[group, (first, last)] = end
-                    yield from self.results(group, end, content)
+                    self._add_late(too_late.setdefault(group, []), first, last, content)
                     continue
                 self._ends.expect(group, end)
             for at in near:
@@ -166,11 +167,24 @@ class SessionWindows(AggregatedWindows[Sessions]):
             for at in reversed(near):
                 del sessions[at]
             sessions.append(joined)
+        for group, sessions in too_late.items():
+            for _, last, content in sessions:
+                yield from self.results(group, self.end_of(last), content)
         if self.is_repeated:
             for group, sessions in changed.items():
                 self._note_changed(group, before[group], sessions)
         self._put({group: sessions for group, sessions in changed.items() if sessions})
         self.note_late(late, parts, rows)
+
+    def _add_late(self, sessions: list[Session], first: Time, last: Time, content: Content) -> None:
+        """Add a part that is late, and not after those before it: it is one row with what is near
+        to it, whichever task has combined that."""
+        if sessions and self._is_near(sessions[-1], first, last):
+            begin, end, more = sessions[-1]
+            begin = first if is_before(first, begin) else begin
+            sessions[-1] = [begin, end, self.contents.merged(more, content)]
+        else:
+            sessions.append([first, last, content])
 
     def _in_order(
         self, parts: Mapping[tuple[Any, Any], Content], closed: Time

@@ -192,11 +192,11 @@ def test_sessions_have_the_records_of_a_plain_program(
 
 
 @given(st.lists(st.integers(-50, 60), max_size=20), st.integers(1, 6), st.randoms())
-def test_sessions_and_late_records_do_not_depend_on_the_order_of_a_batch(
+def test_sessions_and_late_records_depend_neither_on_the_order_of_a_batch_nor_on_its_tasks(
     times: list[int], size: int, random: Random
 ) -> None:
-    found = []
-    for order in (lambda _: None, random.shuffle):
+    results = []
+    for order, tasks in ((lambda _: None, 1), (random.shuffle, 1), (random.shuffle, 3)):
         topology = Topology("clicks")
         clicks = list[Click]()
         for first in range(0, len(times), size):
@@ -204,14 +204,14 @@ def test_sessions_and_late_records_do_not_depend_on_the_order_of_a_batch(
             order(of_batch)
             clicks += of_batch
         spout = FixedBatchSpout(clicks, size, type=Click)
-        grouped = batches(topology, "clicks", spout, store=InMemory()).group_by("user")
+        spread = batches(topology, "clicks", spout, store=InMemory()).shuffle(parallelism=tasks)
+        grouped = spread.filter(lambda _: True).group_by("user")
         counts = grouped.window(sessions(gap=10, field="at"), count(), state=MemoryState())
         counts.records("rows").shuffle().bolt("kept", Kept)
         counts.late.records("late-rows").shuffle().bolt("kept-late", Kept)
         finished = run(topology)
-        late = sum(row[-1] for row in finished.results["kept-late"][0])
-        found.append((sorted(finished.results["kept"][0]), late))
-    assert found[0] == found[1]
+        results.append([sorted(finished.results[name][0]) for name in ("kept", "kept-late")])
+    assert results[0] == results[1] == results[2]
 
 
 @given(TIMES, st.sampled_from([(1, 1), (4, 4), (6, 2)]), NUMBERS, st.integers(1, 60))
