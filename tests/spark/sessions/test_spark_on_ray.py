@@ -116,7 +116,7 @@ def raising(df: Any, batch: BatchInfo) -> Any:
 def test_errors_on_the_node_of_the_session_are_raised_in_the_caller(gateway: Gateway) -> None:
     error = fails(gateway, FromElsewhere())
     assert isinstance(error, TransformFailed)
-    assert "No module named 'module_of_one_machine'. It gets the functions and classes" in str(error)
+    assert "No module named 'module_of_one_machine'. It gets the functions" in str(error)
     assert str(fails(gateway, raising)) == "no such page"
 
 
