@@ -639,7 +639,7 @@ class WorkerActor(WorkerProcessBase):
             self.read_mail()
             if self.greeting:
                 self._greet()
-            if self._core.open_tasks():
+            if self._core.open_tasks():  # reported before their first call, which may not return
                 self.send_stats(now)
             wait_s = self._core.step()
             stepped_s = now = time.monotonic()

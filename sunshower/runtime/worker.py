@@ -555,8 +555,7 @@ class Worker:
         return self._scheduler.has_slack
 
     def open_tasks(self) -> bool:
-        """Open the tasks that are due, as `step` does. Returns whether any was opened: that had
-        better be reported before their first call, which may not return."""
+        """Open the tasks that are due, as `step` does. Returns whether any was opened."""
         is_due = self._packed is None and bool(self._opening.waiting)
         return is_due and self._opening.look(self._clock.now())
 

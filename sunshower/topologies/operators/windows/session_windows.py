@@ -88,14 +88,15 @@ class CombineSessions(CombinePanes):
             return [*zip(times, times, strict=True)]
         are_ints = kinds == {int} and type(gap) is int
         groups = [*islice(group_keys(self.schema, self.by, rows), len(times))]
-        spans, last_ones = [list[Any]()] * len(times), dict[Any, list[Any]]()
+        spans = [list[Any]()] * len(times)  # of each row: first and last time of its part
+        newest: dict[Any, list[Any]] = {}  # by group
         for at in sorted(range(len(times)), key=times.__getitem__):
             time, group = times[at], groups[at]
-            span = last_ones.get(group)
+            span = newest.get(group)
             if span is None or (
                 time - span[1] >= gap if are_ints else excess(span[1], time, gap) >= 0
             ):
-                last_ones[group] = spans[at] = [time, time]
+                newest[group] = spans[at] = [time, time]
             else:
                 span[1] = time
                 spans[at] = span
