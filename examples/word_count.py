@@ -2,9 +2,9 @@
 
     sunshower run examples/word_count.py
 
-It reads the Python files of this repository and appends to `word_count.0.jsonl` and
+It reads the Python files of this repository and writes `word_count.0.jsonl` and
 `word_count.1.jsonl` in the working directory, one file for each of the two `store` tasks. A second
-run starts at zero, and appends its totals to the same files.
+run starts at zero, and replaces these files.
 """
 
 from __future__ import annotations
