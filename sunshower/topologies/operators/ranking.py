@@ -38,6 +38,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """
 
     ties = False  # not of each instance: stored states are compared with what is declared
+    _values_by = ("n", "by", "each", "ties")
     _schema: Schema
     _by: Callable[[Any], Any]
     _then: Sequence[Callable[[Any], Any]] = ()
@@ -126,6 +127,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
 class _ByTime(CombinerAggregator[Any, Any]):
     """Keeps [event time, value] of one record; None: no record has a value."""
 
+    _values_by = ("_fields", "by")
     _is_last: bool
     _get: Callable[[Any], Any]
     _reader: OrderReader

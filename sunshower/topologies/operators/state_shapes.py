@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
 from sunshower.topologies.operators.keyed.key_states import KeyState
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, is_distinct
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.state_slot import held_states
-from sunshower.topologies.operators.totals import Persist
+from sunshower.topologies.operators.state_slot import HeldState, held_states
+from sunshower.topologies.operators.totals import Persist, PersistCombined, PersistReduced
+from sunshower.topologies.operators.updates import UpdatedTotals
 
 if TYPE_CHECKING:
     from sunshower.json_values import StoredValues
@@ -108,12 +109,14 @@ def states_of(component: Component) -> dict[str, StateShape]:
 
 
 def check_states(graph: Graph) -> None:
-    """Raise TopologyError for two states that are one in their store. SQL takes names that differ
-    only in case for one. Queries of a state of batches only read it."""
+    """Let each state know what its values are. Raise TopologyError for two states that are one in
+    their store. SQL takes names that differ only in case for one. Queries of a state of batches
+    only read it."""
     owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
     for component in graph.bolts:
         for held in held_states(component):
             slot, factory = held.slot, held.slot.factory
+            slot.values = _values_of(held, component)
             if (store := getattr(factory, "where", None)) is None:
                 continue  # in the memory of a task, or of a factory of the user's own
             if (file := getattr(factory, "file", None)) is not None:
@@ -127,6 +130,36 @@ def check_states(graph: Graph) -> None:
                     f"{name!r} in {store}, and each would undo what the other has written; give "
                     "one of the two states another name=, or none"
                 )
+
+
+def _values_of(held: HeldState, component: Component) -> str:
+    """What the values of a state are, and their keys, as a text that its store has, such as `totals
+    of word: count`. Empty: a function of the user's says that. What may change is not in it: names
+    of what is emitted, functions, and how late records may be."""
+    operator, slot = held.operator, held.slot
+    window, contents = getattr(operator, "window", None), getattr(operator, "contents", None)
+    by: Iterable[str] = getattr(slot, "by", ()) or getattr(operator, "by", ())
+    aggregators: Iterable[Any] = () if contents is None else contents.aggregators
+    if isinstance(operator, UpdatedTotals):
+        word, by, aggregators = "totals of totals", (), (operator.combiner,)
+    elif isinstance(operator, PersistCombined | PersistReduced):
+        reads = [read.grouping for read in component.inputs]
+        if not slot.is_of_batches:
+            by = dict.fromkeys(
+                name for read in reads if type(read) is Fields for name in read.fields
+            )
+        code: Any = operator
+        word = "totals"
+        aggregators = (code.combiner if isinstance(code, PersistCombined) else code.reducer,)
+    elif window is not None:
+        word = window.described_values
+    elif isinstance(operator, KeyedProcess):
+        word = "distinct" if is_distinct(operator.function) else "process"
+    elif (word := getattr(operator, "word", "")) != "join":
+        return ""
+    of = f" of {', '.join(by)}" if by else ""
+    what = ", ".join(aggregator.described_values for aggregator in aggregators)
+    return f"{word}{of}{': ' if what else ''}{what}"
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

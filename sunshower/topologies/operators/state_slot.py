@@ -370,6 +370,7 @@ class StateSlot:
         check_factory(factory, where)
         self.factory, self.name, self.version = factory, name, version
         self._join, self._spread = join, spread
+        self.values = ""  # as of Place; set by Topology.graph
         self._state: MapState | None = None
         self._was_open = False
         self._epoch, self._number = 1, 0  # of this opening, and of its last write
@@ -483,7 +484,11 @@ class StateSlot:
             return
         moving = Moving(self._spread, self._joined, not self._was_open)
         self._state = self.factory.make(
-            Place(context.topology, self.name, context.index, context.parallelism, moving=moving)
+            Place(
+                *(context.topology, self.name, context.index, context.parallelism),
+                moving=moving,
+                values=self.values,
+            )
         )
         if (last := self.last_attempt) is not None:
             self._epoch, self._number = max(self._epoch, last.epoch + 1), last.txid

@@ -258,6 +258,10 @@ class Several(CombinerAggregator[Any, list[Any]]):
         names = tuple(name for combiner in combiners for name in combiner.emits)
         self.fields = names  # type: ignore[misc]
 
+    @property
+    def described_values(self) -> str:
+        return ", ".join(combiner.described_values for combiner in self.combiners)
+
     def init(self, record: Any) -> list[Any]:
         return [combiner.init(record) for combiner in self.combiners]
 

@@ -524,9 +524,9 @@ class StateImport:
     def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
         if isinstance(slot, BatchSlot):
             batches = slot.counted.incarnation() if slot.counted is not None else ""
-            return Place(self._topology, slot.name, index, tasks, batches)
+            return Place(self._topology, slot.name, index, tasks, batches, values=slot.values)
         moving = Moving(Spread.BY_KEY, lambda _: {})
-        return Place(self._topology, slot.name, index, tasks, moving=moving)
+        return Place(self._topology, slot.name, index, tasks, moving=moving, values=slot.values)
 
     def _attempt(self, slot: StateSlot, last: Attempt | None) -> Attempt:
         if isinstance(slot, BatchSlot):  # the numbers of batches go on
