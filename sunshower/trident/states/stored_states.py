@@ -194,7 +194,7 @@ class StoredState:
         head = unstamped(stored)[1]
         if numbers_of(head):
             return self._whole(part, key, head)
-        is_keyed = self.store is not None or part.values([ABOUT]) != [None]
+        is_keyed = self.store is not None or part.is_keyed or part.values([ABOUT]) != [None]
         return self._read(stored) if is_keyed else stored
 
     def _learn(self, part: _PartReader) -> None:
@@ -299,6 +299,7 @@ class _PartReader:
     def __init__(self, parts: Parts, number: int, mark: PartMark | None) -> None:
         self._backing = parts.backing(number)
         self._kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
+        self.is_keyed = mark is not None and mark.is_keyed
 
     def values(self, keys: Sequence[Key]) -> list[Any]:
         """The stored values of keys; None where there is none."""

@@ -9,6 +9,7 @@ import pytest
 
 from sunshower import (
     CombinerAggregator,
+    KeyList,
     KeyState,
     Records,
     Topology,
@@ -210,3 +211,45 @@ def test_an_import_keeps_the_description(of_batches: bool) -> None:
             with pytest.raises(StateMismatch, match=says):
                 target.write()
     assert dict(stored.items()) == {"a": 7}
+
+
+class Visit(NamedTuple):
+    number: int
+
+
+def in_a_list(sale: Sale, state: KeyList[Visit]) -> None:
+    state.append(Visit(sale.cents))
+
+
+def visit(sale: Sale, state: KeyState[Visit]) -> None:
+    state.value = Visit(sale.cents)
+
+
+@pytest.mark.parametrize("of_batches", [False, True])
+@pytest.mark.parametrize("ttl_s", [None, 3600])
+@pytest.mark.parametrize(
+    ("function", "content"),
+    [(visit, {"number": 27}), (in_a_list, [{"number": n} for n in range(0, 30, 3)])],
+)
+def test_both_kinds_of_stream_show_records_without_classes_as_fields(
+    function: Any, content: Any, ttl_s: float | None, of_batches: bool
+) -> None:
+    life = Life(of_batches=of_batches)
+    settings = {} if ttl_s is None else {"ttl_s": ttl_s}
+    life.run(lambda sales, state: process(function)(sales, {**state, **settings}))
+    assert dict(life.state.items())["a"] == content
+    (_, *others) = states_of_program(
+        life.graph(
+            lambda sales, state: process()(
+                sales, {**state, "state": MemoryState(name="other", shelf=life.state.shelf)}
+            )
+        )
+    )
+    assert [(other.name, other.get("a")) for other in others] == [("sales", content)]
+
+
+def test_a_list_that_is_read_as_one_value_says_what_it_is() -> None:
+    life = Life(of_batches=False)
+    life.run(process(in_a_list))
+    with pytest.raises(TopologyFailed, match="annotate KeyList, or give the state another name="):
+        life.run(process(visit))
