@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
+from sunshower.topologies.operators.joins.keyed_tables import TableRows
+from sunshower.topologies.operators.joins.stream_join import StreamJoin
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, is_distinct
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.state_slot import HeldState, held_states
+from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.updates import UpdatedTotals
+from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
 
 if TYPE_CHECKING:
     from sunshower.json_values import StoredValues
@@ -137,29 +141,47 @@ def _values_of(held: HeldState, component: Component) -> str:
     of word: count`. Empty: a function of the user's says that. What may change is not in it: names
     of what is emitted, functions, and how late records may be."""
     operator, slot = held.operator, held.slot
-    window, contents = getattr(operator, "window", None), getattr(operator, "contents", None)
     by: Iterable[str] = getattr(slot, "by", ()) or getattr(operator, "by", ())
-    aggregators: Iterable[Any] = () if contents is None else contents.aggregators
+    aggregators: Iterable[Any] = ()
+    rows: Any = None  # the schema of rows that are stored without the names of their fields
     if isinstance(operator, UpdatedTotals):
         word, by, aggregators = "totals of totals", (), (operator.combiner,)
     elif isinstance(operator, PersistCombined | PersistReduced):
-        reads = [read.grouping for read in component.inputs]
-        if not slot.is_of_batches:
-            by = dict.fromkeys(
-                name for read in reads if type(read) is Fields for name in read.fields
-            )
-        code: Any = operator
-        word = "totals"
+        word, code = "totals", operator
         aggregators = (code.combiner if isinstance(code, PersistCombined) else code.reducer,)
-    elif window is not None:
-        word = window.described_values
+        if not slot.is_of_batches:
+            by = _key_of(component)
+    elif (window := getattr(operator, "window", None)) is not None:
+        word, contents = window.described_values, operator.contents
+        aggregators, rows = contents.aggregators, None if contents.combines else contents.schema
     elif isinstance(operator, KeyedProcess):
-        word = "distinct" if is_distinct(operator.function) else "process"
-    elif (word := getattr(operator, "word", "")) != "join":
+        word, function = "process", operator.function
+        if isinstance(operator, OrderedProcess):
+            word, rows = "process in order", operator.reads
+        elif is_distinct(function):
+            word, rows = "distinct", _if_tuples(operator.reads)
+        elif isinstance(function, TableRows):
+            kind = "broadcast table" if slot.spread is Spread.EVERYWHERE else "table"
+            word = f"{kind} of totals" if function.has_updates else kind
+            by, rows = function.by, _if_tuples(function.schema)
+    elif isinstance(operator, StreamJoin):
+        word = " ".join(["join", *(f"({'+'.join(side)})" for side in operator.sides)])
+    else:
         return ""
-    of = f" of {', '.join(by)}" if by else ""
-    what = ", ".join(aggregator.described_values for aggregator in aggregators)
-    return f"{word}{of}{': ' if what else ''}{what}"
+    text = f"{word} of {', '.join(by)}" if by else word
+    if what := ", ".join(aggregator.described_values for aggregator in aggregators):
+        text += f": {what}"
+    return text if rows is None else f"{text} over rows ({'+'.join(rows.fields)})"
+
+
+def _key_of(component: Component) -> Iterable[str]:
+    """The fields by which the inputs of a component are grouped."""
+    groupings = [read.grouping for read in component.inputs]
+    return dict.fromkeys(name for read in groupings if type(read) is Fields for name in read.fields)
+
+
+def _if_tuples(schema: Any) -> Any:
+    return schema if schema.type is tuple else None
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

@@ -369,7 +369,7 @@ class StateSlot:
         for a value that is not a state factory."""
         check_factory(factory, where)
         self.factory, self.name, self.version = factory, name, version
-        self._join, self._spread = join, spread
+        self._join, self.spread = join, spread
         self.values = ""  # as of Place; set by Topology.graph
         self._state: MapState | None = None
         self._was_open = False
@@ -482,7 +482,7 @@ class StateSlot:
         if self.factory is None:
             self._state = TaskMemory()
             return
-        moving = Moving(self._spread, self._joined, not self._was_open)
+        moving = Moving(self.spread, self._joined, not self._was_open)
         self._state = self.factory.make(
             Place(
                 *(context.topology, self.name, context.index, context.parallelism),

@@ -125,7 +125,7 @@ class BatchSlot(StateSlot):
     def _begin(self, context: Context) -> None:
         counted = self.counted
         batches = counted.incarnation() if counted is not None else ""
-        moving = Moving(self._spread, self._join, not self._was_open, self._check_former)
+        moving = Moving(self.spread, self._join, not self._was_open, self._check_former)
         place = Place(
             *(context.topology, self.name, context.index, context.parallelism, batches),
             values=self.values,

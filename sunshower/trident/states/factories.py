@@ -145,7 +145,8 @@ class PartMark(NamedTuple):
     @property
     def is_keyed(self) -> bool:
         """Whether it says that its values are those of a keyed store; then they have marks."""
-        return str(self.word.get("values", "")).startswith(("process", "distinct", "join"))
+        values = str(self.word.get("values", ""))
+        return values.startswith(("process", "distinct", "join", "table", "broadcast table"))
 
 
 class Parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -91,6 +91,30 @@ def process(function: Any = keep, by: str = "shop") -> Declare:
     return lambda sales, state: sales.group_by(by).process(function, **state)
 
 
+def table(by: str = "shop", **settings: Any) -> Declare:
+    return lambda sales, state: sales.group_by(by).table(**state, **settings)
+
+
+def join(left: str, right: str) -> Declare:
+    names = ["shop", "at", "left", "at_right", "right"]
+    settings: Any = {"within": 2, "field": "at", "fields": names}
+    return lambda sales, state: sales.project("shop", "at", left).join(
+        sales.project("shop", "at", right), "shop", **settings, **state
+    )
+
+
+def leave_out(sale: Any, state: KeyState[int]) -> Sequence[Any]:
+    return ()
+
+
+def in_order(sales: Any, state: dict[str, Any]) -> Any:
+    return sales.group_by("shop").in_order("at").process(leave_out, fields=["shop"], **state)
+
+
+def of_tuples(declare: Declare, *order: str) -> Declare:
+    return lambda sales, state: declare(sales.project("shop", "at", *order), state)
+
+
 def minutes(seconds: float = 10, **settings: Any) -> Any:
     return tumbling(**{"seconds": seconds, "field": "at", "at_end": "keep", **settings})
 
@@ -147,6 +171,18 @@ class Life:
         (process(), process(by="item")),
         (process(), window(minutes())),
         (totals(count()), process()),
+        (table(), table("item")),
+        (table(), table(broadcast=True)),
+        (join("item", "cents"), join("cents", "item")),
+        *(
+            (of_tuples(declare, "item", "cents"), of_tuples(declare, "cents", "item"))
+            for declare in (
+                totals(top(3, by="at")),
+                window(minutes(), reduce(lambda value, _: value, 0)),
+                table(),
+                in_order,
+            )
+        ),
     ],
 )
 def test_what_is_stored_is_not_taken_for_something_else(

@@ -74,7 +74,7 @@ class TableRows:
     def __init__(self, schema: Schema, by: Sequence[str], field: str | None) -> None:
         rest = rest_of(schema, by)
         self.unmatched = 0  # rows without a partner in the table
-        self.schema, self.width = schema, len(by)
+        self.schema, self.by, self.width = schema, tuple(by), len(by)
         self.joins: list[tuple[Schema, bool]] = []  # its records, and whether all rows make one
         self.updates: set[int] = set()
         self._order = [(*by, *rest).index(name) for name in schema.fields]
