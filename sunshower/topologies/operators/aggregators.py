@@ -66,7 +66,7 @@ class AnyAggregator(ABC):
         """What the values are that a state has of it, as in `sum_(field=amount)`. States store this
         text, and refuse another one."""
         parts = {name.strip("_"): getattr(self, name) for name in self._values_by}
-        texts = [f"{name}={_described(part)}" for name, part in parts.items() if part]
+        texts = [f"{name}={described(part)}" for name, part in parts.items() if part]
         name = type(self).__name__
         return f"{name}({', '.join(texts)})" if texts else name
 
@@ -104,8 +104,11 @@ class AnyAggregator(ABC):
         """The rows of `emits` for a value."""
 
 
-def _described(part: Any) -> str:
-    return "+".join(map(str, part)) if isinstance(part, tuple | list) else str(part)
+def described(part: Any) -> str:
+    """A part of what values are, as text."""
+    if not isinstance(part, tuple | list):
+        return str(part)
+    return str(part[0]) if len(part) == 1 else f"({'+'.join(map(str, part))})"
 
 
 class CombinerAggregator(AnyAggregator, Generic[In, V]):

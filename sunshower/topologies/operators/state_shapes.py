@@ -17,16 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
-from sunshower.topologies.operators.joins.keyed_tables import TableRows
-from sunshower.topologies.operators.joins.stream_join import StreamJoin
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.key_states import KeyState
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, is_distinct
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.state_slot import HeldState, held_states
-from sunshower.topologies.operators.states import Spread
-from sunshower.topologies.operators.totals import Persist, PersistCombined, PersistReduced
-from sunshower.topologies.operators.updates import UpdatedTotals
-from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
+from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
     from sunshower.json_values import StoredValues
@@ -120,7 +116,7 @@ def check_states(graph: Graph) -> None:
     for component in graph.bolts:
         for held in held_states(component):
             slot, factory = held.slot, held.slot.factory
-            slot.values = _values_of(held, component)
+            slot.values = _values_of(held)
             if (store := getattr(factory, "where", None)) is None:
                 continue  # in the memory of a task, or of a factory of the user's own
             if (file := getattr(factory, "file", None)) is not None:
@@ -136,52 +132,19 @@ def check_states(graph: Graph) -> None:
                 )
 
 
-def _values_of(held: HeldState, component: Component) -> str:
-    """What the values of a state are, and their keys, as a text that its store has, such as `totals
-    of word: count`. Empty: a function of the user's says that. What may change is not in it: names
-    of what is emitted, functions, and how late records may be."""
-    operator, slot = held.operator, held.slot
-    by: Iterable[str] = getattr(slot, "by", ()) or getattr(operator, "by", ())
-    aggregators: Iterable[Any] = ()
-    rows: Any = None  # the schema of rows that are stored without the names of their fields
-    if isinstance(operator, UpdatedTotals):
-        word, by, aggregators = "totals of totals", (), (operator.combiner,)
-    elif isinstance(operator, PersistCombined | PersistReduced):
-        word, code = "totals", operator
-        aggregators = (code.combiner if isinstance(code, PersistCombined) else code.reducer,)
-        if not slot.is_of_batches:
-            by = _key_of(component)
-    elif (window := getattr(operator, "window", None)) is not None:
-        word, contents = window.described_values, operator.contents
-        aggregators, rows = contents.aggregators, None if contents.combines else contents.schema
-    elif isinstance(operator, KeyedProcess):
-        word, function = "process", operator.function
-        if isinstance(operator, OrderedProcess):
-            word, rows = "process in order", operator.reads
-        elif is_distinct(function):
-            word, rows = "distinct", _if_tuples(operator.reads)
-        elif isinstance(function, TableRows):
-            kind = "broadcast table" if slot.spread is Spread.EVERYWHERE else "table"
-            word = f"{kind} of totals" if function.has_updates else kind
-            by, rows = function.by, _if_tuples(function.schema)
-    elif isinstance(operator, StreamJoin):
-        word = " ".join(["join", *(f"({'+'.join(side)})" for side in operator.sides)])
-    else:
-        return ""
-    text = f"{word} of {', '.join(by)}" if by else word
-    if what := ", ".join(aggregator.described_values for aggregator in aggregators):
-        text += f": {what}"
-    return text if rows is None else f"{text} over rows ({'+'.join(rows.fields)})"
-
-
-def _key_of(component: Component) -> Iterable[str]:
-    """The fields by which the inputs of a component are grouped."""
-    groupings = [read.grouping for read in component.inputs]
-    return dict.fromkeys(name for read in groupings if type(read) is Fields for name in read.fields)
-
-
-def _if_tuples(schema: Any) -> Any:
-    return schema if schema.type is tuple else None
+def _values_of(held: HeldState) -> str:
+    """What the values of a state are, and their keys, as a text that its store has, such as
+    `totals: count by word`. Empty: a function of the user's says that. What may change is not in
+    it: names of what is emitted, functions, and how late records may be."""
+    operator = held.operator
+    text: str = getattr(operator, "described_values", "")
+    if (window := getattr(operator, "window", None)) is not None:
+        contents = operator.contents
+        values = ", ".join(aggregator.described_values for aggregator in contents.aggregators)
+        rows = "" if contents.combines else f" over rows {described(contents.schema.fields)}"
+        text = f"{window.described_values}: {values}{rows}"
+    by = held.slot.by or getattr(operator, "by", ())
+    return f"{text} by {', '.join(by)}" if text and by else text
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

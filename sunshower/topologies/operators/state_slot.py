@@ -353,6 +353,7 @@ class StateSlot:
     """
 
     is_of_batches = False  # whether a write and what it emits are repeated together
+    by: Sequence[str] = ()  # the fields of its keys, if its operator does not say them
 
     def __init__(
         self,

@@ -94,6 +94,11 @@ class PersistCombined(Persist):
         super().__init__(slot)
         self.width, self.combiner, self.out = width, combiner, out
 
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        return f"totals: {self.combiner.described_values}"
+
     def start(self, attempt: Attempt) -> Table:
         return {}
 
@@ -135,6 +140,11 @@ class PersistReduced(Persist):
     ) -> None:
         super().__init__(slot)
         self.schema, self.by, self.reducer, self.out = schema, tuple(by), reducer, out
+
+    @property
+    def described_values(self) -> str:
+        """As of PersistCombined."""
+        return f"totals: {self.reducer.described_values}"
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         groups: dict[Any, list[Any]] = {}

@@ -434,6 +434,10 @@ class UpdatedTotals(CombinedTotals):
     takes_tables = False
 
     @property
+    def described_values(self) -> str:
+        return f"totals of {super().described_values}"
+
+    @property
     def _repeats(self) -> bool:
         """Whether the rows of an update may be lost though it is written here."""
         return not self.slot.is_of_batches

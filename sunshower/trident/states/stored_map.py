@@ -171,7 +171,7 @@ def _attempt(node: JsonNode) -> Attempt:
 # The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
 #
 # The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
-#              "epoch":1,"txid":7,"attempt":0,"version":1,"values":"totals of word: count"}
+#              "epoch":1,"txid":7,"attempt":0,"version":1,"values":"totals: count by word"}
 # The journal {"written":["storm"],"removed":[]}      keys of that batch
 #
 # A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology,

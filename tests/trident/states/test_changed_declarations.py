@@ -230,7 +230,7 @@ def test_a_state_without_a_description_gets_one_with_its_next_write() -> None:
         held.slot.values = ""
     run_inline(graph, clock=ManualClock())
     life.run(totals(count()))
-    with pytest.raises(TopologyFailed, match="'totals of shop: count', and this is"):
+    with pytest.raises(TopologyFailed, match="'totals: count by shop', and this is"):
         life.run(totals(sum_("cents")))
 
 

@@ -28,6 +28,7 @@ from sunshower.topologies.operators.aggregating import (
     keys_of_partial,
     values_of_key,
 )
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
@@ -354,6 +355,11 @@ class StreamJoin(WindowOperator, RowOperator):
         self._nothing = [(None,) * len(side) if self._makes_pairs else () for side in sides]
         self._announced: Sequence[Any] = ()
         self._latest: Time = -inf  # a time after that of all records that were removed
+
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        return " ".join(["join", *map(described, self.sides)])
 
     @property
     def declared(self) -> dict[str, Any]:
