@@ -501,6 +501,7 @@ class _StateForm(_Form):
 
 
 Renamed = Mapping[str, str | None]
+_KINDS_OF_ROWS = {"(list)": "KeyList", "(map)": "KeyMap"}
 
 
 class FieldChanges(NamedTuple):
@@ -692,6 +693,11 @@ class StoredValues:
 
     def _build(self, mark: str, content: Any) -> Any:
         known = self._named.get(mark)
+        if (kind := _KINDS_OF_ROWS.get(mark)) is not None:
+            raise StateMismatch(
+                f"{self._where}: the state of a key was stored as a {kind}, and is read as a "
+                f"KeyState: annotate {kind}, or give the state another name="
+            )
         try:
             if known is None:
                 raise TypeError("no annotation of the state names such a class")

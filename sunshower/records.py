@@ -208,6 +208,16 @@ class Schema:
             return ""
         return problem_in(record) if self.type is tuple else record_class(self.type).problem(record)
 
+    def remedy(self, record: Any) -> str:
+        """What to do about a record of another type, or length."""
+        if self.type is not tuple:
+            return f"make a {self.type.__name__} of it"
+        if type(record) is tuple:
+            return f"it has {len(record)} values"
+        if is_record(kind := type(record)):
+            return f"declare fields={kind.__name__}, or make a tuple of its values"
+        return f"a record is a tuple here, as in ({', '.join(self.fields)},)"
+
     @property
     def _holds_checked(self) -> bool:
         """Whether plain tuples may hold records that are checked."""

@@ -31,7 +31,7 @@ from sunshower.cli.statistics import Row, add_row, batch_line, done_by, numbers_
 from sunshower.runtime.events.metrics import Counts, LatencyKind, Snapshot
 from sunshower.texts import printable, write
 from sunshower.topologies.graph import Graph, is_internal
-from sunshower.trident.coordination.attempts import batch_group_of
+from sunshower.trident.coordination.attempts import SUCCESS, batch_group_of
 
 _COLUMNS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time
@@ -162,9 +162,23 @@ def summary(graph: Graph, result: RunResult) -> Group:
 
 
 def sentence(graph: Graph, result: RunResult) -> str:
-    """Summarize a run: `Finished after 12 s: 858,233 tuples taken in, all of them acked`."""
-    counts = spout_counts(graph, result.snapshot)
-    taken = taken_in(graph, result.snapshot)
+    """Summarize a run: `Finished after 12 s: 858,233 tuples taken in, all of them acked`, or of
+    exactly-once batches `Finished after 12 s: 40 batches committed`."""
+    each = {spout.id: result.snapshot.component(spout.id) for spout in graph.spouts}
+    coordinators = [each.pop(id) for id in [*each] if is_internal(id)]
+    parts = _done_by_spouts(graph, Counts.sum_of(each.values())) if each else []
+    if coordinators:
+        of_batches = Counts.sum_of(coordinators)
+        committed = of_batches.emitted_to.get(SUCCESS, 0)
+        parts.append(f"{number_of(committed, 'batch', 'batches')} committed")
+        if of_batches.failed:
+            parts.append(f"{number_of(of_batches.failed, 'attempt')} of batches failed on the way")
+    verb = "Drained" if result.drained else "Finished"
+    return f"{verb} after {duration(result.seconds)}: {', '.join(parts)}."
+
+
+def _done_by_spouts(graph: Graph, counts: Counts) -> list[str]:
+    taken = counts.emitted - counts.replayed
     parts = [f"{number_of(taken, 'tuple')} taken in"]
     if graph.config.tracked:
         acked = counts.acked - counts.dead
@@ -175,8 +189,7 @@ def sentence(graph: Graph, result: RunResult) -> str:
             parts.append(f"{counts.failed:,} failed on the way, {counts.replayed:,} replayed")
     else:
         parts.append("untracked: it is unknown whether they arrived")
-    verb = "Drained" if result.drained else "Finished"
-    return f"{verb} after {duration(result.seconds)}: {', '.join(parts)}."
+    return parts
 
 
 def taken_in(graph: Graph, snapshot: Snapshot) -> int:

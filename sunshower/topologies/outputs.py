@@ -79,7 +79,8 @@ def output_streams(
         )
     specs: dict[str, StreamSpec] = {}
     declared = fields if fields is not None else getattr(code, "emits", None)
-    schema = _default_schema(signature.emits, declared, where)
+    sinks = code is not None and not signature.level.is_spout
+    schema = _default_schema(signature.emits, declared, where, may_be_sink=sinks)
     if schema:
         specs[DEFAULT] = StreamSpec(DEFAULT, schema, isinstance(declared, DirectStream))
     for stream, columns in others:
@@ -111,14 +112,17 @@ def check_id(id: Any, where: str) -> None:
         )
 
 
-def _default_schema(emits: Any, declared: Declared | None, where: str) -> Schema | None:
+def _default_schema(
+    emits: Any, declared: Declared | None, where: str, *, may_be_sink: bool
+) -> Schema | None:
     is_plain = emits is tuple or get_origin(emits) is tuple
     if declared is None:
         if emits is Any or is_plain:
+            how = ", Bolt[Line, Word], or None for a sink" if may_be_sink else ""
             raise TopologyError(
                 f"{where}: nothing says which fields its records have; annotate what it emits "
-                "(-> Iterator[Word], Bolt[Line, Word], or None for a sink), or declare them: "
-                'fields=("word", "count"), fields=Word, or fields=() for a sink'
+                f'(-> Iterator[Word]{how}), or declare them: fields=("word", "count") for tuples, '
+                f"or fields=Word{', or fields=() for a sink' if may_be_sink else ''}"
             )
         return None if emits is NoneType else _in_place(emits, where)
     schema = None if declared == () else _schema(declared, where)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from sunshower.cli.display import Display, Rates, RunResult, duration, summary
+from sunshower.cli.display import Display, Rates, RunResult, duration, sentence, summary
+from sunshower.clock import ManualClock
 from sunshower.runtime.events.health import Health, Standing, TaskError
 from sunshower.runtime.events.metrics import (
     Counts,
@@ -19,6 +21,7 @@ from sunshower.runtime.events.metrics import (
     TaskStats,
     WorkerStats,
 )
+from sunshower.runtime.inline import run_inline
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
@@ -147,6 +150,27 @@ def test_the_summary_names_every_task_with_a_problem(approved: SnapshotAssertion
     task = TaskStats(1, "numbers", Counts(emitted=3, acked=3), health=health)
     last = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))}, degraded={2: GONE})
     assert printed(summary(graph(), RunResult(last, 1.0, drained=False)), width=150) == approved
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_run_of_batches_says_how_many_were_committed(is_mixed: bool) -> None:
+    topology, calls = Topology("numbers-to-show"), list[Any]()
+
+    def fails_once(row: Any) -> None:
+        calls.append(row)
+        if len(calls) == 3:
+            raise ValueError("the first attempt")
+
+    spout = FixedBatchSpout([("a",)] * 5, 2, fields=("word",))
+    batches(topology, "words", spout, store=InMemory()).peek(fails_once)
+    if is_mixed:
+        topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)
+    graph = topology.graph()
+    last = run_inline(graph, clock=ManualClock()).snapshot
+    text = sentence(graph, RunResult(last, 12.0, drained=False))
+    parts = "3 tuples taken in, all of them acked, " if is_mixed else ""
+    parts += "3 batches committed, 1 attempt of batches failed on the way"
+    assert text == f"Finished after 12 s: {parts}."
 
 
 def test_batches_are_a_line_for_each_group(approved: SnapshotAssertion) -> None:

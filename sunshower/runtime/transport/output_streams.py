@@ -234,7 +234,7 @@ class OutputStreams:
             return BadEmit(f"{describe(record, 200)} cannot be emitted on stream {stream!r}: {why}")
         return BadEmit(
             f"{record!r} (a {type(record).__name__}) does not fit stream {stream!r}, whose records "
-            f"are {schema.name}. Yield records, or return a list of them"
+            f"are {schema.name}: {schema.remedy(record)}. Yield records, or return a list of them"
         )
 
     def send(self, stream: str, records: Any, anchors: Anchors | None) -> U64 | None:

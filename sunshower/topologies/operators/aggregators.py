@@ -54,11 +54,21 @@ class AnyAggregator(ABC):
     fields: ClassVar[tuple[str, ...]] = ("value",)  # the names of the emitted fields
     name: str | None = None  # another name for a single field
     _chosen_by: Predicate | None = None  # what chooses the records; None: all are aggregated
+    _values_by: ClassVar[tuple[str, ...]] = ()  # the attributes that say what its values are
 
     @property
     def emits(self) -> tuple[str, ...]:
         """The fields of the emitted rows."""
         return self.fields if self.name is None else (self.name,)
+
+    @property
+    def described_values(self) -> str:
+        """What the values are that a state has of it, as in `sum_(field=amount)`. States store this
+        text, and refuse another one."""
+        parts = {name.strip("_"): getattr(self, name) for name in self._values_by}
+        texts = [f"{name}={described(part)}" for name, part in parts.items() if part]
+        name = type(self).__name__
+        return f"{name}({', '.join(texts)})" if texts else name
 
     def bind(self, schema: Schema, where: str) -> Self:
         """A copy for records of `schema`. Raises UnknownField for a field that it does not have."""
@@ -92,6 +102,13 @@ class AnyAggregator(ABC):
     @abstractmethod
     def rows(self, value: Any) -> Iterable[tuple[Any, ...]]:
         """The rows of `emits` for a value."""
+
+
+def described(part: Any) -> str:
+    """A part of what values are, as text."""
+    if not isinstance(part, tuple | list):
+        return str(part)
+    return str(part[0]) if len(part) == 1 else f"({'+'.join(map(str, part))})"
 
 
 class CombinerAggregator(AnyAggregator, Generic[In, V]):
@@ -188,6 +205,7 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
     """The number of rows; of a field: the number of its values that are not None. Storm:
     org.apache.storm.trident.operation.builtin.Count."""
 
+    _values_by = ("field",)
     _get: Callable[[Any], Any]
 
     @checked(TopologyError)
@@ -285,6 +303,7 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
 class _OfField(CombinerAggregator[Any, Any]):
     """Aggregates the values of one field."""
 
+    _values_by = ("field",)
     _get: Callable[[Any], Any]
     _where = ""
 
@@ -486,6 +505,7 @@ class collect(_OfField):  # noqa: N801
     tuples of their values. Its size grows with the rows."""
 
     grows = True
+    _values_by = ("_fields",)
 
     @checked(TopologyError)
     def __init__(
@@ -532,6 +552,7 @@ class count_distinct(CombinerAggregator[Any, Any]):  # noqa: N801
     """
 
     approx = False  # not of each instance: stored states are compared with what is declared
+    _values_by = ("_fields", "approx")
     _get: Callable[[Any], Any]
 
     @checked(TopologyError)
@@ -611,6 +632,10 @@ class _CombinedIf(CombinerAggregator[Any, list[Any]]):
         self.combiner, self.predicate = combiner, predicate
         self.grows = combiner.grows
         self.fields = combiner.emits  # type: ignore[misc]
+
+    @property
+    def described_values(self) -> str:
+        return f"{self.combiner.described_values} where"
 
     def kinds(self, schema: Schema) -> tuple[Any, ...]:
         return self.combiner.kinds(schema)

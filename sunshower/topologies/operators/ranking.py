@@ -38,6 +38,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """
 
     ties = False  # not of each instance: stored states are compared with what is declared
+    _values_by = ("n", "by", "each", "ties", "_rows")
     _schema: Schema
     _by: Callable[[Any], Any]
     _then: Sequence[Callable[[Any], Any]] = ()
@@ -79,6 +80,10 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         bound._places = [schema.fields.index(field) for field in each]
         bound._where = f"{where}: top(by={self.by!r})"
         return bound
+
+    @property
+    def _rows(self) -> tuple[str, ...]:
+        return self._schema.fields
 
     def init(self, record: Any) -> list[Any]:
         return [tuple(row) for row in self._schema.rows([record])]
@@ -126,6 +131,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
 class _ByTime(CombinerAggregator[Any, Any]):
     """Keeps [event time, value] of one record; None: no record has a value."""
 
+    _values_by = ("_fields", "by")
     _is_last: bool
     _get: Callable[[Any], Any]
     _reader: OrderReader

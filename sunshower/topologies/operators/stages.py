@@ -445,6 +445,7 @@ def totals_of(
         check_replaces(lineage, where)
         return _updated_totals(stream, by, aggregator, out, id, settings, where)
     slot = StateSlot(settings.get("state"), id, where)
+    slot.by = by
     combine, operator = totals_operators(slot, stream.schema, by, aggregator, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
     rows = grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
@@ -466,6 +467,7 @@ def _updated_totals(
     assert lineage is not None
     stream.topology.check_new(id, settings.get("parallelism", 1), where)
     slot = StateSlot(settings.get("state"), id, where, moved_origins)
+    slot.by = by
     combiner, divide = updated_operators(stream.schema, by, aggregator, lineage)
     stream.need_updates()
     if divide.places is not None:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.groupings import Fields
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.state_slot import held_states
+from sunshower.topologies.operators.state_slot import HeldState, held_states
 from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
@@ -108,12 +109,14 @@ def states_of(component: Component) -> dict[str, StateShape]:
 
 
 def check_states(graph: Graph) -> None:
-    """Raise TopologyError for two states that are one in their store. SQL takes names that differ
-    only in case for one. Queries of a state of batches only read it."""
+    """Let each state know what its values are. Raise TopologyError for two states that are one in
+    their store. SQL takes names that differ only in case for one. Queries of a state of batches
+    only read it."""
     owners: dict[tuple[object, ...], tuple[str, StateSlot]] = {}
     for component in graph.bolts:
         for held in held_states(component):
             slot, factory = held.slot, held.slot.factory
+            slot.values = _values_of(held)
             if (store := getattr(factory, "where", None)) is None:
                 continue  # in the memory of a task, or of a factory of the user's own
             if (file := getattr(factory, "file", None)) is not None:
@@ -127,6 +130,21 @@ def check_states(graph: Graph) -> None:
                     f"{name!r} in {store}, and each would undo what the other has written; give "
                     "one of the two states another name=, or none"
                 )
+
+
+def _values_of(held: HeldState) -> str:
+    """What the values of a state are, and their keys, as a text that its store has, such as
+    `totals: count by word`. Empty: a function of the user's says that. What may change is not in
+    it: names of what is emitted, functions, and how late records may be."""
+    operator = held.operator
+    text: str = getattr(operator, "described_values", "")
+    if (window := getattr(operator, "window", None)) is not None:
+        contents = operator.contents
+        values = ", ".join(aggregator.described_values for aggregator in contents.aggregators)
+        rows = "" if contents.combines else f" over rows {described(contents.schema.fields)}"
+        text = f"{window.described_values}: {values}{rows}"
+    by = held.slot.by or getattr(operator, "by", ())
+    return f"{text} by {', '.join(by)}" if text and by else text
 
 
 def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:

@@ -353,6 +353,7 @@ class StateSlot:
     """
 
     is_of_batches = False  # whether a write and what it emits are repeated together
+    by: Sequence[str] = ()  # the fields of its keys, if its operator does not say them
 
     def __init__(
         self,
@@ -369,7 +370,8 @@ class StateSlot:
         for a value that is not a state factory."""
         check_factory(factory, where)
         self.factory, self.name, self.version = factory, name, version
-        self._join, self._spread = join, spread
+        self._join, self.spread = join, spread
+        self.values = ""  # as of Place; set by Topology.graph
         self._state: MapState | None = None
         self._was_open = False
         self._epoch, self._number = 1, 0  # of this opening, and of its last write
@@ -481,9 +483,13 @@ class StateSlot:
         if self.factory is None:
             self._state = TaskMemory()
             return
-        moving = Moving(self._spread, self._joined, not self._was_open)
+        moving = Moving(self.spread, self._joined, not self._was_open)
         self._state = self.factory.make(
-            Place(context.topology, self.name, context.index, context.parallelism, moving=moving)
+            Place(
+                *(context.topology, self.name, context.index, context.parallelism),
+                moving=moving,
+                values=self.values,
+            )
         )
         if (last := self.last_attempt) is not None:
             self._epoch, self._number = max(self._epoch, last.epoch + 1), last.txid

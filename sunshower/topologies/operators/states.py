@@ -83,6 +83,7 @@ class Place:
     parallelism: int
     batches: str = ""  # the numbering of batches, see CountedIn; "": unknown
     moving: Moving | None = None  # None: the number of tasks cannot change
+    values: str = ""  # what they are, as the program declares it; "": not known
 
 
 class MapState(Protocol):

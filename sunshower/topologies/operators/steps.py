@@ -317,7 +317,7 @@ def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
         )
     if why := schema.loss(row):
         raise BadEmit(f"{name} made {describe(row, 200)}: {why}")
-    raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
+    raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}: {schema.remedy(row)}")
 
 
 def line_of(function: Any) -> str:

@@ -94,6 +94,11 @@ class PersistCombined(Persist):
         super().__init__(slot)
         self.width, self.combiner, self.out = width, combiner, out
 
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        return f"totals: {self.combiner.described_values}"
+
     def start(self, attempt: Attempt) -> Table:
         return {}
 
@@ -135,6 +140,11 @@ class PersistReduced(Persist):
     ) -> None:
         super().__init__(slot)
         self.schema, self.by, self.reducer, self.out = schema, tuple(by), reducer, out
+
+    @property
+    def described_values(self) -> str:
+        """As of PersistCombined."""
+        return f"totals: {self.reducer.described_values}"
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         groups: dict[Any, list[Any]] = {}
@@ -257,6 +267,10 @@ class Several(CombinerAggregator[Any, list[Any]]):
         self.combiners = tuple(combiners)
         names = tuple(name for combiner in combiners for name in combiner.emits)
         self.fields = names  # type: ignore[misc]
+
+    @property
+    def described_values(self) -> str:
+        return ", ".join(combiner.described_values for combiner in self.combiners)
 
     def init(self, record: Any) -> list[Any]:
         return [combiner.init(record) for combiner in self.combiners]

@@ -307,9 +307,15 @@ class PartsOfUpdates(RowOperator):
 class AllRows(CombinerAggregator[Any, list[Any]]):
     """A reducer as a combiner: its value is all rows, which are reduced anew for each result."""
 
+    _values_by = ("_rows",)
+
     def __init__(self, reducer: ReducerAggregator[Any, Any], schema: Schema) -> None:
         self.reducer, self.schema = reducer, schema
         self.fields = reducer.emits  # type: ignore[misc]
+
+    @property
+    def _rows(self) -> tuple[str, ...]:
+        return self.schema.fields
 
     def init(self, record: Any) -> list[Any]:
         return [tuple(row) for row in self.schema.rows([record])]
@@ -426,6 +432,10 @@ class UpdatedTotals(CombinedTotals):
     """
 
     takes_tables = False
+
+    @property
+    def described_values(self) -> str:
+        return f"totals of {super().described_values}"
 
     @property
     def _repeats(self) -> bool:

@@ -125,8 +125,11 @@ class BatchSlot(StateSlot):
     def _begin(self, context: Context) -> None:
         counted = self.counted
         batches = counted.incarnation() if counted is not None else ""
-        moving = Moving(self._spread, self._join, not self._was_open, self._check_former)
-        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
+        moving = Moving(self.spread, self._join, not self._was_open, self._check_former)
+        place = Place(
+            *(context.topology, self.name, context.index, context.parallelism, batches),
+            values=self.values,
+        )
         self._noted = self._note_of(context.index)
         self._told = self._told_of(context.index)
         self._state = self.factory.make(replace(place, moving=moving) if self.can_move else place)

@@ -142,6 +142,12 @@ class PartMark(NamedTuple):
     def spread(self) -> Spread:
         return Spread(self.word.get("spread", Spread.BY_KEY))
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it says that its values are those of a keyed store; then they have marks."""
+        values = str(self.word.get("values", ""))
+        return values.startswith(("process", "distinct", "join", "table", "broadcast table"))
+
 
 class Parts:
     """Clients of the parts of one state. Every call may raise StoreUnreachable."""
@@ -244,8 +250,7 @@ class Parts:
         kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
         has_classes = read is not None
         if read is None:
-            abouts = (self.backing(number).get([text_of_key(ABOUT)]) for number in numbers)
-            read = as_read if any(about != [None] for about in abouts) else _same
+            read = as_read if any(map(self._is_keyed, numbers)) else _same
         heads: dict[Key, Any] = {}
         rows: dict[Key, Any] = {}  # of lists and maps
         for key, text in self.entries() if self.mark(0) else self._entries(numbers):
@@ -272,6 +277,11 @@ class Parts:
         for stored_key, head in heads.items():
             of_key = (by_key.get((kind_of_row, stored_key), {}) for kind_of_row in (ROW, ENTRY))
             yield stored_key, as_seen(head, *of_key)
+
+    def _is_keyed(self, number: int) -> bool:
+        mark = self.mark(number)
+        is_noted = mark is not None and mark.is_keyed
+        return is_noted or self.backing(number).get([text_of_key(ABOUT)]) != [None]
 
     def _entries(self, numbers: Sequence[int]) -> Iterator[Entry]:
         for number in numbers:

@@ -171,11 +171,11 @@ def _attempt(node: JsonNode) -> Attempt:
 # The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
 #
 # The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
-#              "epoch":1,"txid":7,"attempt":0,"version":1}
+#              "epoch":1,"txid":7,"attempt":0,"version":1,"values":"totals: count by word"}
 # The journal {"written":["storm"],"removed":[]}      keys of that batch
 #
 # A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology,
-# kind or batch numbering gets StateMismatch.
+# kind, batch numbering, or declaration of its values gets StateMismatch.
 
 _ANOTHER = "give the state another name, under which it begins empty"
 _CAN_CHANGE = (
@@ -237,6 +237,8 @@ class StateOwner:
         versions.check(str(self), word.get("version", 1), version, remedy)
         check_import(word, self.importing, str(self))
         for what, ours in self._identity().items():
+            if what == "values" and what not in word:
+                continue  # of a release that did not store it
             if word.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
@@ -307,6 +309,7 @@ class StateOwner:
     def _identity(self) -> dict[str, Any]:
         return {
             "topology": self.place.topology,
+            **({"values": self.place.values} if self.place.values else {}),
             "batches": self.place.batches,
             "kind": self.kind.value,
             "parallelism": self.place.parallelism,

@@ -194,7 +194,7 @@ class StoredState:
         head = unstamped(stored)[1]
         if numbers_of(head):
             return self._whole(part, key, head)
-        is_keyed = self.store is not None or part.values([ABOUT]) != [None]
+        is_keyed = self.store is not None or part.is_keyed or part.values([ABOUT]) != [None]
         return self._read(stored) if is_keyed else stored
 
     def _learn(self, part: _PartReader) -> None:
@@ -299,6 +299,7 @@ class _PartReader:
     def __init__(self, parts: Parts, number: int, mark: PartMark | None) -> None:
         self._backing = parts.backing(number)
         self._kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
+        self.is_keyed = mark is not None and mark.is_keyed
 
     def values(self, keys: Sequence[Key]) -> list[Any]:
         """The stored values of keys; None where there is none."""
@@ -524,9 +525,9 @@ class StateImport:
     def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
         if isinstance(slot, BatchSlot):
             batches = slot.counted.incarnation() if slot.counted is not None else ""
-            return Place(self._topology, slot.name, index, tasks, batches)
+            return Place(self._topology, slot.name, index, tasks, batches, values=slot.values)
         moving = Moving(Spread.BY_KEY, lambda _: {})
-        return Place(self._topology, slot.name, index, tasks, moving=moving)
+        return Place(self._topology, slot.name, index, tasks, moving=moving, values=slot.values)
 
     def _attempt(self, slot: StateSlot, last: Attempt | None) -> Attempt:
         if isinstance(slot, BatchSlot):  # the numbers of batches go on

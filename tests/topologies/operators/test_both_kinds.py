@@ -14,6 +14,7 @@ import pytest
 from sunshower import (
     Context,
     Derived,
+    KeyState,
     Topology,
     average,
     batch,
@@ -51,6 +52,9 @@ def is_negative(sale: Sale) -> bool:
 
 def doubled(sale: Sale) -> Sale:
     return Sale(sale.shop, sale.amount * 2)
+
+
+def keep(sale: Sale, state: KeyState[int]) -> None: ...
 
 
 def twice(sale: Sale) -> Iterator[Sale]:
@@ -302,6 +306,23 @@ def windows(stream: AnyStream, fields: Any, window: Any = TWO) -> Any:
             lambda s: s.aggregate(reduce(longest, 0), count(), state=MemoryState()),
             TopologyError,
             "declare two aggregations",
+        ),
+        (lambda s: s.map(lambda sale: sale), TopologyError, "for tuples, or fields=Word"),
+        (lambda s: s.aggregate(count(), state=MemoryState), TopologyError, "is not a state; give"),
+        (
+            lambda s: s.window(TWO, count(), state=MemoryState),
+            TopologyError,
+            "is not a state; give one like",
+        ),
+        (
+            lambda s: s.group_by("shop").process(keep, state=MemoryState),
+            TopologyError,
+            "is not a state; give one like",
+        ),
+        (
+            lambda s: s.group_by("shop").table(state=MemoryState),
+            TopologyError,
+            "is not a state; give one like",
         ),
         (lambda s: windows(s, None, 60), TopologyError, "60 is no window"),
         (lambda s: windows(s, None, tumbling(seconds=1, field="at")), UnknownField, "'at'"),

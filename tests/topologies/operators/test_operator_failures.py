@@ -283,12 +283,19 @@ def nothing(sale: Any) -> None:
     """Do nothing."""
 
 
-def test_a_row_between_two_functions_is_checked() -> None:
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (lambda sale: sale.shop, r"a record is a tuple here, as in \(shop,\)"),
+        (lambda sale: (sale.shop, 1), "it has 2 values"),
+        (lambda sale: sale, "declare fields=Sale, or make a tuple of its values"),
+    ],
+)
+def test_a_row_between_two_functions_is_checked(make: Any, remedy: str) -> None:
     topology = sales_topology(
-        lambda s: s.map(lambda sale: sale.shop, fields=["shop"]).project("shop"),
-        retry=Retry(attempts=1),
+        lambda s: s.map(make, fields=["shop"]).project("shop"), retry=Retry(attempts=1)
     )
-    with pytest.raises(TopologyFailed, match=r"its stream carries \(shop\)"):
+    with pytest.raises(TopologyFailed, match=rf"its stream carries \(shop\): {remedy}"):
         run(topology)
 
 

@@ -57,15 +57,13 @@ class AsOfJoin(StreamJoin):
         *,
         late: float,
         valid_for: float | None,
-        widths: tuple[int, int],
+        sides: tuple[Sequence[str], Sequence[str]],
         content: Sequence[int],
     ) -> None:
         """`content`: where the values of a change are that are not its time; all None: the key is
         removed."""
         places = range(len(out.fields))
-        super().__init__(
-            store, by, out, Distance(0, 0), how, late=late, widths=widths, order=places
-        )
+        super().__init__(store, by, out, Distance(0, 0), how, late=late, sides=sides, order=places)
         self.valid_for = None if valid_for is None else length_of(valid_for)
         self._content, self._emits_later = content, (True, False)
         self.unmatched = 0  # records that found no valid version

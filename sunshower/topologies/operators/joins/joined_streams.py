@@ -207,12 +207,12 @@ def declared_join(
     name_set = settings.get("name")
     name = "join" if name_set is None else name_set
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
-    widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
+    sides = rest_of(left.schema, ours), rest_of(right.schema, theirs)
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
     operator = StreamJoin(
         *(store, ours, out, bounds, how),
         late=settings.get("late", 0.0) if times else None,
-        widths=widths,
+        sides=sides,
         order=order,
     )
     interval: Any = settings["within"] if isinstance(bounds, Interval) else None
@@ -359,7 +359,7 @@ def declared_as_of(
         how,
         late=late,
         valid_for=valid_for,
-        widths=(len(rest_of(stream.schema, ours)), len(rest)),
+        sides=(rest_of(stream.schema, ours), rest),
         content=[index for index, field in enumerate(rest) if field != table.field],
     )
     return DeclaredJoin(

@@ -17,6 +17,7 @@ from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.joins.stream_join import INPUT, JoinInput, key_names
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
@@ -81,6 +82,12 @@ class TableRows:
         self._values = [schema.key([name]) for name in rest]
         self._content = [schema.key([name]) for name in rest if name != field]
         self.reader = _reader(schema, field)
+
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        rows = f" rows {described(self.schema.fields)}" if self.schema.type is tuple else ""
+        return f"table{' of totals' if self.has_updates else ''}{rows}"
 
     def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[int, Any]]:
         key, (number, time, values) = row[: self.width], row[self.width :]
@@ -173,6 +180,7 @@ class AnyTable:
     ) -> None:
         """`has_updates`: as that of TableRows."""
         self.changes, self.by, self.settings = changes, tuple(by), settings
+        store.slot.by = self.by
         self.schema = schema = changes.schema
         self.name, self.field = store.name, settings.get("field")
         self._broadcast = settings.get("broadcast", False)

@@ -28,6 +28,7 @@ from sunshower.topologies.operators.aggregating import (
     keys_of_partial,
     values_of_key,
 )
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
@@ -337,23 +338,28 @@ class StreamJoin(WindowOperator, RowOperator):
         how: str,
         *,
         late: float | None,
-        widths: tuple[int, int],
+        sides: tuple[Sequence[str], Sequence[str]],
         order: Sequence[int],
     ) -> None:
-        """`late` None: the times are those of the clock. `widths`: how many values the sides have
-        beside the key. `order`: where the fields of `out` are in (key, values of the left side, of
+        """`late` None: the times are those of the clock. `sides`: the fields that they have beside
+        the key. `order`: where the fields of `out` are in (key, values of the left side, of
         the right side)."""
         super().__init__(store, by, out)
-        self.bounds, self.how = bounds, how
+        self.bounds, self.how, self.sides = bounds, how, sides
         self.late = None if late is None else length_of(late)
         self._order_of_fields = None if [*order] == [*range(len(order))] else order
         self._makes_pairs = how not in ("semi", "anti")
         self._make = out.make if self._makes_pairs else out.build  # records, or those of the left
         self._emits_alone = how in ("left", "outer", "anti"), how == "outer"
         self._emits_later = self._emits_alone[LEFT] or how == "semi", how == "outer"
-        self._nothing = [(None,) * width if self._makes_pairs else () for width in widths]
+        self._nothing = [(None,) * len(side) if self._makes_pairs else () for side in sides]
         self._announced: Sequence[Any] = ()
         self._latest: Time = -inf  # a time after that of all records that were removed
+
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        return " ".join(["join", *map(described, self.sides)])
 
     @property
     def declared(self) -> dict[str, Any]:

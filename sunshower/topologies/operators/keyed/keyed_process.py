@@ -19,6 +19,7 @@ from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import ConnectedSchema, Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import group_keys
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.key_states import (
     TIMERS,
     KeyList,
@@ -33,7 +34,7 @@ from sunshower.topologies.operators.keyed.long_values import (
     Outside,
     purity_of,
 )
-from sunshower.topologies.operators.states import StateFactory, check_key
+from sunshower.topologies.operators.states import Spread, StateFactory, check_key
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 from sunshower.topologies.operators.windows.event_times import Ahead, Unit
 
@@ -72,6 +73,18 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self._is_connected = isinstance(reads, ConnectedSchema)
         self._now = 0.0  # when this batch began
         self.timers = TIMERS
+
+    @property
+    def described_values(self) -> str:
+        """What is stored, as a text that the store has."""
+        text: str | None = getattr(self.function, "described_values", None)
+        if text is not None:
+            is_broadcast = self.store.slot.spread is Spread.EVERYWHERE
+            return f"broadcast {text}" if is_broadcast else text
+        if not is_distinct(self.function):
+            return "process"
+        rows = f" rows {described(self.reads.fields)}" if self.reads.type is tuple else ""
+        return f"distinct{rows}"
 
     def figures(self) -> Mapping[str, float]:
         """How many states were removed because they were too old, if they may be."""

@@ -615,7 +615,7 @@ def as_read(stored: Any) -> Any:
 
 def _of_values_alone(factory: Any) -> StateFactory:
     """The factory for states without txids, which belong to batches; itself if it has no choice."""
-    if "kind" in getattr(factory, "__dataclass_fields__", ()):
+    if "kind" in getattr(factory, "__dataclass_fields__", ()) and not isinstance(factory, type):
         factory = replace(factory, kind=StateKind.NON_TRANSACTIONAL)
     checked: StateFactory = factory
     return checked

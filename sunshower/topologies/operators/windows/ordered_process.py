@@ -24,6 +24,7 @@ from typing import Any
 
 from sunshower.errors import StateMismatch
 from sunshower.records import key_of
+from sunshower.topologies.operators.aggregators import described
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.states import TIME, TIMER, WAITING, Key, check_key, is_own
 from sunshower.topologies.operators.windows.event_times import (
@@ -52,6 +53,10 @@ class OrderedProcess(TimedProcess):
     @property
     def functions(self) -> tuple[Any, ...]:
         return super().functions if self.has_timers else (self.function,)
+
+    @property
+    def described_values(self) -> str:
+        return f"process in order rows {described(self.reads.fields)}"
 
     @property
     def declared(self) -> dict[str, Any]:

@@ -175,6 +175,11 @@ class Repeated(NamedTuple):
     allowed: float
 
 
+def _shown(number: float) -> str:
+    """A number as text; equal ones have the same."""
+    return str(int(number) if number == int(number) else number)
+
+
 @dataclass(frozen=True)
 class Window:
     """The length of windows, the distance between their starts, and the time that assigns rows.
@@ -225,6 +230,13 @@ class Window:
         return None if self.time is None else self.time.name
 
     @property
+    def described_values(self) -> str:
+        """By what its panes are divided, as a state stores it."""
+        every = "" if self.every == self.length else f", every={_shown(self.every)}"
+        of_field = "" if self.field is None else f", {self.field}"
+        return f"window({self.lengths_in}={_shown(self.length)}{every}{of_field})"
+
+    @property
     def panes(self) -> int:
         """The number of panes of a window."""
         return round(self.length / self.every)
@@ -250,6 +262,12 @@ class AlignedWindow(Window):
     @property
     def lengths_in(self) -> str:
         return self.calendar or "seconds"
+
+    @property
+    def described_values(self) -> str:
+        zone = f" in {self.zone}" if self.calendar else ""
+        offset = f" from {_shown(self.offset)}" if self.offset else ""
+        return f"{super().described_values}{offset}{zone}"
 
     @property
     def per_s(self) -> int:
@@ -412,6 +430,11 @@ class Sessions:
     def field(self) -> str:
         """The name of the field with the event time."""
         return self.time.name
+
+    @property
+    def described_values(self) -> str:
+        """As of Window."""
+        return f"sessions(gap={_shown(self.gap)}, {self.field})"
 
 
 AnyWindow: TypeAlias = Window | Sessions
