@@ -52,6 +52,10 @@ def record_fields(record_type: Any) -> tuple[str, ...]:
     """
     described = record_type_of(record_type)
     if described is None:
+        if is_record(origin := get_origin(record_type)):
+            raise RecordMismatch(
+                f"{record_type!r} is no class: use {origin.__name__}, or derive a class from it"
+            )
         raise RecordMismatch(f"{record_type!r} is not a record type: use {_LIST}")
     if why := described.problem():
         raise RecordMismatch(why)
@@ -93,7 +97,7 @@ def classes_in(annotation: Any, path: str) -> tuple[type[Any], ...]:
 
 
 def _collect(annotation: Any, path: str, classes: dict[type[Any], bool]) -> None:
-    """Add the classes in `annotation` to `found`; False: a TypedDict, which is a dict."""
+    """Add the classes in `annotation` to `classes`; False: a TypedDict, which is a dict."""
     origin, args = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, NewType):
         args = (annotation.__supertype__,)
@@ -127,9 +131,6 @@ def _collect_class(kind: type[Any], path: str, classes: dict[type[Any], bool]) -
         except RecordMismatch as error:
             raise RecordMismatch(f"{path}: {error}") from None
         classes[kind] = True
-        for base in getattr(kind, "__orig_bases__", ()):  # class Prices(Box[Price])
-            for inner in get_args(base):
-                _collect(inner, path, classes)
         hints = hints_of(kind)
         for name in names:
             _collect(hints.get(name, Any), f"{path}.{name}", classes)

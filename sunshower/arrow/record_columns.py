@@ -347,7 +347,7 @@ def kind_of(
         return _dictionaries(path, args, types, within)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _members(path, annotation, types)
-    if is_record(annotation):
+    if is_record(origin or annotation):
         return records_of(annotation, path, types, within)
     raise RecordMismatch(
         f"{path} is {_readable(annotation)}, which has no type in {types.name}; it may be "
@@ -374,12 +374,15 @@ def _bare(annotation: Any) -> tuple[Any, Digits]:
 def records_of(
     record_type: Any, path: str, types: TypeSystem = SPARK, within: tuple[Any, ...] = ()
 ) -> NestedRecords:
-    """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
+    """The kind of a record type, or of an alias such as Box[int], with a kind for each of its
+    fields. Raises RecordMismatch."""
+    hints, inner = hints_of(record_type), (*within, record_type)
+    is_endless, record_type = record_type in within, get_origin(record_type) or record_type
     try:
         names = record_fields(record_type)
     except RecordMismatch as error:
         raise RecordMismatch(f"{path}: {error}") from None
-    if record_type in within:
+    if is_endless:
         raise RecordMismatch(
             f"{path} holds itself, and {types.name} has no endless types; keep an id"
         )
@@ -394,8 +397,6 @@ def records_of(
         raise RecordMismatch(
             f"{path}: to {types.name} {' and '.join(twice)} are one name; rename one"
         )
-    hints = hints_of(record_type)
-    inner = (*within, record_type)
     fields = tuple(kind_of(hints.get(name), f"{path}.{name}", types, inner) for name in names)
     described = record_type_of(record_type)
     if types is PARQUET and described is not None:  # which `record_reader` reads, as messages
@@ -587,8 +588,6 @@ class RecordColumns:
             kind = records_of(record_type, name, types)
         except RecordMismatch as error:
             raise RecordMismatch(f"{where}: {error}") from None
-        except NameError as error:
-            raise RecordMismatch(f"{where}: the annotations cannot be read ({error})") from None
         return cls(kind, pa.schema(list(kind.type)))
 
     @property

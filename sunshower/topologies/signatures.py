@@ -23,7 +23,7 @@ from typing import (
 
 from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.record_types import record_type_of
+from sunshower.record_types import is_record, record_type_of
 from sunshower.records import ConnectedSchema, Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
@@ -217,7 +217,7 @@ def annotations_of(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
     """
     try:
         hints = _hints(function)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError) as error:
         raise TopologyError(
             f"{where}: the annotations of {name_of(function)} cannot be read ({error}); import or "
             "define its record types at the top of its module, not for type checkers alone"
@@ -263,7 +263,7 @@ def result_record(function: Any, where: str) -> type[Any] | None:
 def _records_in(annotation: Any) -> Iterator[type[Any]]:
     for option in options_of(annotation):
         origin, args = get_origin(option), get_args(option)
-        if record_type_of(option):
+        if record_type_of(option) or is_record(origin):
             yield option
         elif isinstance(origin, type) and issubclass(origin, Iterable) and origin is not tuple:
             yield from _records_in(args[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from types import NoneType
@@ -136,8 +137,12 @@ def test_a_batch_function_is_known_by_its_decorator() -> None:
 def test_an_annotation_that_only_a_type_checker_can_read_is_refused() -> None:
     def function(word: Elsewhere) -> Iterator[Total]: ...
 
+    def misspelled(word: Word) -> dt.Tiem: ...  # type: ignore[name-defined]
+
     with pytest.raises(TopologyError, match=r"bolt 'it': .* function .*'Elsewhere' is not defined"):
         bolt_signature(function, "bolt 'it'")
+    with pytest.raises(TopologyError, match=r"of misspelled cannot be read .*no attribute 'Tiem'"):
+        bolt_signature(misspelled, "bolt 'it'")
 
 
 class Readable(NamedTuple):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
 import msgpack
+import msgspec
 import pytest
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -132,6 +134,11 @@ class Shape(Enum):
     FLAT = "flat"
 
 
+class Share(Enum):
+    HALF = 0.5
+    ALL = 1.0
+
+
 class Note(TypedDict):
     by: str
     on: NotRequired[date]
@@ -158,6 +165,8 @@ class Values(NamedTuple):
     pair: tuple[int, str] = (0, "")
     note: Note = {"by": ""}  # noqa: RUF012
     loose: Any = None
+    share: Share = Share.ALL
+    seen: AbstractSet[int] = frozenset()
 
 
 @every_format
@@ -184,6 +193,7 @@ class Values(NamedTuple):
         ("level", 1.0, "1.0 is no Level"),
         ("level", "1", "'1' is no Level"),
         ("shape", [1], r"\[1\] is no Shape"),
+        ("share", 2, "2 is no Share"),
         ("kind", "b", "'b' is none of 'a', 1, None"),
         ("kind", True, "True is none of"),
         ("pair", [1, "a", 2], "length 2"),
@@ -218,11 +228,28 @@ def test_a_value_of_another_type_is_refused_with_its_field(
         ("tags", [1, 1], {1}),
         ("note", {"by": "a", "more": 1}, {"by": "a", "more": 1}),
         ("loose", {"a": [1, None]}, {"a": [1, None]}),
+        *(("share", number, Share.ALL) for number in (1, 1.0)),
+        ("seen", [1, 1], frozenset({1})),
     ],
 )
 def test_a_value_of_its_type_is_read(read: Read, name: str, value: Any, expected: Any) -> None:
     read_value = getattr(read(Values, {name: value}), name)
     assert (type(read_value), read_value) == (type(expected), expected)
+
+
+class Limits(msgspec.Struct):
+    most: int = 1
+
+
+@dataclass
+class Fixed:
+    on: Final[date]
+    limits: Limits = Limits()  # noqa: RUF009
+
+
+@every_format
+def test_a_final_field_is_converted_and_a_default_may_be_changeable(read: Read) -> None:
+    assert read(Fixed, {"on": "2026-01-02"}) == Fixed(date(2026, 1, 2), Limits())
 
 
 @pytest.mark.parametrize("data", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 5_000])
