@@ -29,7 +29,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NewType,
     NotRequired,
     Required,
     TypeVar,
@@ -323,8 +322,6 @@ class _Readers:
         """What msgspec reads for an annotation."""
         origin, args = get_origin(annotation), get_args(annotation)
         kind = annotation if origin is None else origin
-        if isinstance(kind, NewType):
-            return self.wire(kind.__supertype__)
         if kind in _WRAPPERS:
             return self._limited(self.wire(args[0]), annotation)
         if kind in (Union, UnionType):

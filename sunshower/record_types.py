@@ -18,6 +18,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NewType,
     NotRequired,
     Required,
     TypeVar,
@@ -443,8 +444,7 @@ def is_required(kind: Any, name: str, hint: Any) -> bool:
 def hints_of(record_type: Any) -> dict[str, Any]:
     """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here.
 
-    A type variable is what the class, or an alias such as Box[int], gives for it. Without `Final`
-    and `ReadOnly`, and with the types that type aliases stand for.
+    It is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for it.
     """
     given = _types_in(record_type)
     hints = _hints_of(get_origin(record_type) or record_type)
@@ -452,10 +452,7 @@ def hints_of(record_type: Any) -> dict[str, Any]:
         declares = [kind for kind in given if name in inspect.get_annotations(kind)]
         # The annotations of a TypedDict are also those of its bases.
         types = given[declares[-1 if is_typeddict(declares[0]) else 0]] if declares else {}
-        try:
-            hints[name] = resolved(hint, types)
-        except Exception:  # of the expression of a type alias
-            hints[name] = Any
+        hints[name] = resolved(hint, types)
     return hints
 
 
@@ -466,18 +463,24 @@ def types_given(annotation: Any) -> Types:
 
 
 def resolved(annotation: Any, given: Types, within: tuple[Any, ...] = ()) -> Any:
-    """An annotation with what is given for its type variables, as `hints_of` returns it. `within`:
-    the type aliases that it is a part of."""
+    """An annotation with what is given for its type variables, and what type aliases and NewTypes
+    stand for, without `Final` and `ReadOnly`. `within`: the type aliases that it is a part of."""
     if isinstance(annotation, TypeVar):
         return given.get(annotation, annotation)
+    if isinstance(annotation, NewType):
+        return resolved(annotation.__supertype__, given, within)
+    if isinstance(annotation, dataclasses.InitVar):
+        return dataclasses.InitVar(resolved(annotation.type, given, within))
     origin, args = get_origin(annotation), get_args(annotation)
     alias = annotation if origin is None else origin
     if type(alias).__name__ == "TypeAliasType":
-        if alias in within:  # a recursive one
+        try:
+            value = Any if alias in within else alias.__value__  # a recursive one
+        except Exception:  # its expression cannot be read here
             return Any
         args = tuple(resolved(part, given, within) for part in args)
         types = dict(zip(alias.__type_params__, args, strict=False))
-        return resolved(alias.__value__, types, (*within, alias))
+        return resolved(value, types, (*within, alias))
     if getattr(origin, "_name", None) in ("Final", "ReadOnly"):
         return resolved(args[0], given, within)
     if origin in (None, Literal) or not all(map(_is_annotation, args)):

@@ -19,7 +19,6 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
-    NewType,
     Union,
     get_args,
     get_origin,
@@ -360,9 +359,7 @@ def _bare(annotation: Any) -> tuple[Any, Digits]:
     digits = Digits(38, 18)
     while True:
         kinds = {*map(type, get_args(annotation))} if get_origin(annotation) is Literal else ()
-        if isinstance(annotation, NewType):
-            annotation = annotation.__supertype__
-        elif get_origin(annotation) is Annotated:
+        if get_origin(annotation) is Annotated:
             annotation, *notes = get_args(annotation)
             digits = next((note for note in notes if isinstance(note, Digits)), digits)
         elif len(kinds) == 1:

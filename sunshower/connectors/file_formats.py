@@ -18,7 +18,7 @@ from io import BytesIO, StringIO
 from itertools import accumulate, compress
 from pathlib import Path
 from types import NoneType
-from typing import IO, Any, Literal, NamedTuple, NewType, get_args, get_origin
+from typing import IO, Any, Literal, NamedTuple, get_args, get_origin
 
 from sunshower.arrow.record_columns import PARQUET, RecordColumns
 from sunshower.errors import RecordMismatch, SourceError, Unserialisable, user_errors
@@ -668,7 +668,7 @@ class ParquetWriter:
 def _check_json(annotation: Any, path: str) -> None:
     """Raise RecordMismatch for a type in an annotation that JSON does not have."""
     origin, args = get_origin(annotation), get_args(annotation)
-    kind = annotation.__supertype__ if isinstance(annotation, NewType) else origin or annotation
+    kind = origin or annotation
     if origin is dict and args[0] not in (*_JSON_KEYS, Any) and not _is_text_or_number(args[0]):
         raise RecordMismatch(f"{path} has keys that JSON does not have: use texts or numbers")
     if isinstance(kind, type) and issubclass(kind, _NOT_IN_JSON):
