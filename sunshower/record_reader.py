@@ -366,6 +366,8 @@ class _Readers:
     def record(self, annotation: Any) -> _RecordReader:
         """The reader of a record type, or of an alias such as Box[int]."""
         kind, given = get_origin(annotation) or annotation, types_given(annotation)
+        if sum(of is kind for of, _, _ in self._records) > DEPTH_MAX:  # Node[list[T]] in Node[T]
+            given = {}
         known = (reader for of, types, reader in self._records if of is kind and types == given)
         reader = next(known, None)
         if reader is None:

@@ -21,6 +21,7 @@ from typing import (
     NewType,
     NotRequired,
     Required,
+    Self,
     TypeVar,
     Union,
     get_args,
@@ -444,15 +445,18 @@ def is_required(kind: Any, name: str, hint: Any) -> bool:
 def hints_of(record_type: Any) -> dict[str, Any]:
     """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here.
 
-    It is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for it.
+    It is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for it,
+    and Self the class or alias.
     """
     given = _types_in(record_type)
     hints = _hints_of(get_origin(record_type) or record_type)
+    parameters = getattr(record_type, "__parameters__", ()) if record_type in given else ()
+    own = record_type[parameters] if parameters else record_type
     for name, hint in hints.items():
         declares = [kind for kind in given if name in inspect.get_annotations(kind)]
         # The annotations of a TypedDict are also those of its bases.
         types = given[declares[-1 if is_typeddict(declares[0]) else 0]] if declares else {}
-        hints[name] = resolved(hint, types)
+        hints[name] = resolved(hint, {**types, Self: own})
     return hints
 
 
@@ -463,9 +467,9 @@ def types_given(annotation: Any) -> Types:
 
 
 def resolved(annotation: Any, given: Types, within: tuple[Any, ...] = ()) -> Any:
-    """An annotation with what is given for its type variables, and what type aliases and NewTypes
-    stand for, without `Final` and `ReadOnly`. `within`: the type aliases that it is a part of."""
-    if isinstance(annotation, TypeVar):
+    """An annotation with what is given for its type variables and Self, and what type aliases and
+    NewTypes stand for; without `Final` and `ReadOnly`. `within`: the aliases that it is in."""
+    if isinstance(annotation, TypeVar) or annotation is Self:
         return given.get(annotation, annotation)
     if isinstance(annotation, NewType):
         return resolved(annotation.__supertype__, given, within)

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from sunshower.topologies.signatures import (
     Signature,
     bolt_signature,
     fits,
+    result_record,
     spout_signature,
     type_arguments,
 )
@@ -147,6 +148,17 @@ def test_an_annotation_that_only_a_type_checker_can_read_is_refused() -> None:
 
 class Readable(NamedTuple):
     word: str
+
+    @classmethod
+    def of(cls, word: Word) -> Self:
+        return cls(word.word)
+
+    def parts(self) -> Iterator[Self]: ...
+
+
+@pytest.mark.parametrize("function", [Readable.of, Readable.parts])
+def test_self_is_the_class_of_the_method(function: Any) -> None:
+    assert result_record(function, "it") is Readable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,17 @@ from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Self,
+    TypedDict,
+    TypeVar,
+)
 from uuid import UUID
 
 import msgpack
@@ -26,6 +36,7 @@ from sunshower.kafka.formats import Json, MessagePack
 from tests.values.records_before import FILE, RECORDS
 
 Read = Callable[[Any, Any], Any]
+T = TypeVar("T")
 
 
 def from_json(kind: Any, value: Any) -> Any:
@@ -245,11 +256,30 @@ class Limits(msgspec.Struct):
 class Fixed:
     on: Final[date]
     limits: Limits = Limits()  # noqa: RUF009
+    next: Self | None = None
+
+
+@dataclass
+class Chain(Generic[T]):
+    value: T
+    next: Self | None = None
+    of_lists: Chain[list[T]] | None = None  # a type without an end
+
+
+@dataclass
+class Chained:
+    dates: Chain[date]
 
 
 @every_format
-def test_a_final_field_is_converted_and_a_default_may_be_changeable(read: Read) -> None:
-    assert read(Fixed, {"on": "2026-01-02"}) == Fixed(date(2026, 1, 2), Limits())
+def test_a_final_field_and_self_are_converted_and_a_default_may_be_changeable(read: Read) -> None:
+    inner = Fixed(date(2026, 1, 3), Limits())
+    value = {"on": "2026-01-02", "next": {"on": "2026-01-03"}}
+    assert read(Fixed, value) == Fixed(date(2026, 1, 2), Limits(), inner)
+    day, last = "2026-01-02", {"value": "2026-01-03"}
+    chain = Chain(date(2026, 1, 2), Chain(date(2026, 1, 3)), Chain([date(2026, 1, 2)]))
+    value = {"dates": {"value": day, "next": last, "of_lists": {"value": [day]}}}
+    assert read(Chained, value) == Chained(chain)
 
 
 @pytest.mark.parametrize("data", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 5_000])
