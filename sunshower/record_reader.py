@@ -41,7 +41,7 @@ from typing import (
 
 import msgspec
 
-from sunshower.errors import UnreadableRecord, user_errors, user_errors_suppressed
+from sunshower.errors import RecordMismatch, UnreadableRecord, user_errors, user_errors_suppressed
 from sunshower.field_types import record_fields, stands_for
 from sunshower.json_values import for_json
 from sunshower.record_types import (
@@ -114,12 +114,9 @@ def text_reader(kind: type[Any]) -> Read:
     read = _Readers(of_texts=True).top(kind)
     nullable = _nullable(kind)
 
-    def record(values: Mapping[str, str]) -> Any:
-        return read.of_object(
-            {name: value or (None if name in nullable else "") for name, value in values.items()}
-        )
-
-    return record
+    return lambda values: read.of_object(
+        {name: value or (None if name in nullable else "") for name, value in values.items()}
+    )
 
 
 def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[Any]]], list[Any]]:
@@ -342,9 +339,9 @@ class _Readers:
         limits = [note for note in notes if isinstance(note, msgspec.Meta)]
         if self._restores or not limits:
             return wire
-        if wire == _FLOAT:  # msgspec has limits of one type
-            return _with_limits(int, limits) | _with_limits(float, limits)
-        return _with_limits(wire, limits)
+        parts = get_args(wire) if get_origin(wire) is Union else (wire,)  # msgspec limits a type
+        limited = [part if part is NoneType else _with_limits(part, limits) for part in parts]
+        return Union[tuple(limited)]  # noqa: UP007
 
     def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
         kind = stands_for(kind)
@@ -533,13 +530,17 @@ class _RecordReader:
             strict=self._readers.is_strict,
         )
         self.is_declared = True
-        if not self._restores:
+        try:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
             self._packed = msgspec.msgpack.Decoder(
                 self._struct, dec_hook=_hook, ext_hook=_no_extension
             )
             several: Any = list[self._struct]  # type: ignore[name-defined]
             self._many = msgspec.json.Decoder(several, dec_hook=_hook)
+        except TypeError as error:  # for example a limit of numbers for a text
+            raise RecordMismatch(
+                f"{kind.__name__} has annotations that do not fit: {error}"
+            ) from None
 
     def finish(self, is_guarded: bool) -> None:
         self.hooked.read = staticmethod(self._read_guarded if is_guarded else self._read)
