@@ -60,7 +60,10 @@ class ObjectFolder:
     def __init__(self, place: str | Secret | os.PathLike[str], where: str) -> None:
         PLACE.check(f"{where}: place", place)
         if isinstance(place, os.PathLike) or (isinstance(place, str) and "://" not in place):
-            place = Path(place).absolute().as_uri()
+            path = Path(place).absolute()
+            if path.is_file() or ("*" in path.name and not path.exists()):
+                raise ConfigError(f"{where}: {path} is no folder; give the one that has the files")
+            place = path.as_uri()
         self._place: Secret = address(place)
         self._client: Any = None
 

@@ -81,6 +81,17 @@ def folder(place: str) -> ObjectFolder:
     return ObjectFolder(place, "test")
 
 
+def test_a_file_and_a_glob_are_no_folders(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    for name in ("a.jsonl", "*.jsonl"):
+        with pytest.raises(
+            ConfigError, match=r"Batches: .*\.jsonl is no folder; give the one"
+        ):
+            ObjectBatches(tmp_path / name, type=Order)
+    with pytest.raises(ConfigError, match=r"ObjectFiles: .* is no folder"):
+        ObjectFiles(tmp_path / "a.jsonl")
+
+
 def test_a_folder_lists_reads_and_replaces_objects(folder: ObjectFolder) -> None:
     assert folder.names() == []
     for name in ("b/2.jsonl", "a.jsonl", "_hidden/x", ".x", "b/_y"):
