@@ -257,6 +257,7 @@ class NestedRecords(FieldKind):
 
     schema: Schema
     fields: tuple[FieldKind, ...]
+    arguments: tuple[Any, ...]  # of an alias such as Box[int]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         present = [value for value in values if value is not None]
@@ -374,7 +375,8 @@ def records_of(
     """The kind of a record type, or of an alias such as Box[int], with a kind for each of its
     fields. Raises RecordMismatch."""
     hints, inner = hints_of(record_type), (*within, record_type)
-    is_endless, record_type = record_type in within, get_origin(record_type) or record_type
+    arguments, is_endless = get_args(record_type), record_type in within
+    record_type = get_origin(record_type) or record_type
     try:
         names = record_fields(record_type)
     except RecordMismatch as error:
@@ -402,7 +404,9 @@ def records_of(
     type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
     schema = Schema.of(record_type)
     takes = (schema.instances, list)
-    return NestedRecords(path, type, False, takes, schema=schema, fields=fields)
+    return NestedRecords(
+        path, type, False, takes, schema=schema, fields=fields, arguments=arguments
+    )
 
 
 def _readable(annotation: Any) -> str:

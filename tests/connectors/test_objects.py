@@ -84,9 +84,7 @@ def folder(place: str) -> ObjectFolder:
 def test_a_file_and_a_glob_are_no_folders(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     for name in ("a.jsonl", "*.jsonl"):
-        with pytest.raises(
-            ConfigError, match=r"Batches: .*\.jsonl is no folder; give the one"
-        ):
+        with pytest.raises(ConfigError, match=r"Batches: .*\.jsonl is no folder; give the one"):
             ObjectBatches(tmp_path / name, type=Order)
     with pytest.raises(ConfigError, match=r"ObjectFiles: .* is no folder"):
         ObjectFiles(tmp_path / "a.jsonl")
