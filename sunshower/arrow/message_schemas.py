@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -40,6 +40,7 @@ _PLAIN: tuple[tuple[Callable[[Any], bool], str, str], ...] = (  # column, in Avr
 )
 _FORMATS = {datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid"}
 _LONG = 1 << 63
+_ALL_DIGITS = Context(prec=100)
 
 
 def kind_of_records(record_type: type[Any]) -> NestedRecords:
@@ -145,8 +146,11 @@ def _avro_value(kind: FieldKind) -> Callable[[Any], Any]:
             return lambda entries: {
                 _text_of_key(of_key(key)): of_value(value) for key, value in entries.items()
             }
-        case Timestamps() | Decimals():
+        case Timestamps():
             return _checked(kind)
+        case Decimals():
+            check = _checked(kind)  # fastavro refuses zeros behind the last digit
+            return lambda value: _ALL_DIGITS.normalize(check(value))
     if types.is_duration(kind.type):
         return for_json
     return _checked(kind) if types.is_time64(kind.type) or types.is_int64(kind.type) else _same
