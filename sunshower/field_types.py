@@ -11,7 +11,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NewType,
     TypeVar,
     get_args,
     get_origin,
@@ -19,7 +18,7 @@ from typing import (
 )
 
 from sunshower.errors import RecordMismatch, type_name
-from sunshower.record_types import hints_of, is_record, record_type_of
+from sunshower.record_types import hints_of, is_record, record_type_of, resolved
 from sunshower.scalars import SCALARS
 
 _PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
@@ -52,6 +51,10 @@ def record_fields(record_type: Any) -> tuple[str, ...]:
     """
     described = record_type_of(record_type)
     if described is None:
+        if is_record(origin := get_origin(record_type)):
+            raise RecordMismatch(
+                f"{record_type!r} is no class: use {origin.__name__}, or derive a class from it"
+            )
         raise RecordMismatch(f"{record_type!r} is not a record type: use {_LIST}")
     if why := described.problem():
         raise RecordMismatch(why)
@@ -88,16 +91,14 @@ def classes_in(annotation: Any, path: str) -> tuple[type[Any], ...]:
     """The Enums and record types that `annotation` names, at any depth. Raises RecordMismatch,
     naming `path`, for a type whose values cannot travel to another process."""
     classes: dict[type[Any], bool] = {}
-    _collect(annotation, path, classes)
+    _collect(resolved(annotation, {}), path, classes)
     return tuple(kind for kind, is_declared in classes.items() if is_declared)
 
 
 def _collect(annotation: Any, path: str, classes: dict[type[Any], bool]) -> None:
-    """Add the classes in `annotation` to `found`; False: a TypedDict, which is a dict."""
+    """Add the classes in `annotation` to `classes`; False: a TypedDict, which is a dict."""
     origin, args = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, NewType):
-        args = (annotation.__supertype__,)
-    elif origin is Literal:
+    if origin is Literal:
         args = tuple(map(type, args))
     elif origin is Annotated:
         args = args[:1]
@@ -127,9 +128,6 @@ def _collect_class(kind: type[Any], path: str, classes: dict[type[Any], bool]) -
         except RecordMismatch as error:
             raise RecordMismatch(f"{path}: {error}") from None
         classes[kind] = True
-        for base in getattr(kind, "__orig_bases__", ()):  # class Prices(Box[Price])
-            for inner in get_args(base):
-                _collect(inner, path, classes)
         hints = hints_of(kind)
         for name in names:
             _collect(hints.get(name, Any), f"{path}.{name}", classes)

@@ -22,6 +22,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -36,6 +37,7 @@ from sunshower.record_types import is_record, record_type_of
 from sunshower.records import DeclaredClass, DictKey, declared_class
 from sunshower.records import key_of as key_of_value
 from sunshower.scalars import SCALARS, as_number
+from sunshower.texts import SHOWN_BYTES, clip, describe
 from sunshower.value_types import CONTAINERS, LEAVES, TEXTS, without_numpy
 
 _OVERHEAD = 64  # bytes of an object, about
@@ -187,6 +189,9 @@ class _LetterForm(_Utf8Form):
     def __init__(self) -> None:
         super().__init__()
         self.writers |= {float: _of_float, int: _of_int}
+
+    def is_mark(self, name: str) -> bool:
+        return name in (_FLOAT, _INT) or super().is_mark(name)
 
 
 def _of_text(mark: str, text_of: Callable[[Any], str], value: Any) -> dict[str, str]:
@@ -390,20 +395,86 @@ _encode_message = json.JSONEncoder(
 
 def json_text(value: Any) -> str:
     """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
-    type that it has no text for, ValueError for NaN."""
+    type that it has no text for, and ValueError for NaN and for two keys with one text. They name
+    the place in the value, and what to do."""
     is_flat = type(value) is dict and _TEXTS_AND_NUMBERS.issuperset(map(type, value.values()))
-    return _encode_message(value if is_flat else named(value))
+    try:
+        return _encode_message(value if is_flat else named(value))
+    except (TypeError, ValueError) as error:
+        kind, reason = TypeError if isinstance(error, TypeError) else ValueError, ""
+        with suppress(TypeError, RecursionError):  # pydantic refuses it; it contains itself
+            reason = _refusal(value, "")
+        if not reason:
+            raise
+        raise kind(reason) from None
+
+
+def _refusal(value: Any, place: str) -> str:
+    """Where a value has within it what JSON does not have, and what to do; empty: nowhere."""
+    start = f"{clip(place)}: " if place else ""
+    if isinstance(value, Enum):
+        return _refusal(value.value, place)
+    if value is None or isinstance(value, str | int) or type(value) in SCALARS:
+        return ""
+    if isinstance(value, float):
+        is_number = math.isfinite(value)
+        return "" if is_number else f"{start}{value} is not for JSON: make it None or a text"
+    parts: Iterable[tuple[str, Any]]
+    described = record_type_of(type(value))
+    if isinstance(value, dict):
+        if problem := _problem_of_keys(value):
+            return f"{start}{problem}"
+        parts = ((f"[{name!r}]" if place else f"{name}", item) for name, item in value.items())
+    elif described is not None:
+        parts = ((f".{name}", item) for name, item in described.message(value).items())
+    elif isinstance(value, list | tuple):
+        parts = ((f"[{index}]", item) for index, item in enumerate(value))
+    else:
+        return f"{start}a {type_name(type(value))} is not for JSON: {_remedy_of_type(value)}"
+    return next(filter(None, (_refusal(item, f"{place}{part}") for part, item in parts)), "")
+
+
+def _remedy_of_type(value: Any) -> str:
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return "make it `value.tolist()`"
+    if isinstance(value, AbstractSet):
+        return "make it a list"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "make it a text, such as that of base64"
+    return "make it a number, a text, or a list or dictionary of these"
+
+
+def _problem_of_keys(value: dict[Any, Any]) -> Exception | None:
+    """Why JSON cannot have a dictionary with these keys; None: it can."""
+    texts: dict[str, Any] = {}
+    for key in value:
+        if key is not None and not isinstance(key, str | int | float):
+            kind = type_name(type(key))
+            return TypeError(f"a key that is a {kind} is not for JSON: make it a text or a number")
+        text = str.__str__(key) if isinstance(key, str) else json.dumps(key)
+        if text in texts:
+            both = f"{describe(texts[text], SHOWN_BYTES)} and {describe(key, SHOWN_BYTES)}"
+            return ValueError(f"the keys {both} are one in JSON: make them other texts")
+        texts[text] = key
+    return None
+
+
+def _check_keys(value: dict[Any, Any]) -> None:
+    if not _NAMES.issuperset(map(type, value)) and (problem := _problem_of_keys(value)):
+        raise problem
 
 
 def named(value: Any) -> Any:
     """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
-    itself if it has none. Within other records they stay as they are."""
+    itself if it has none. Within other records they stay as they are. Raises ValueError for a
+    dictionary that JSON cannot have."""
     return _named(value) if _has_named(value) else value
 
 
 def _has_named(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
+        _check_keys(value)
         items = value.values()
     elif kind is list or kind is tuple:
         items = value
@@ -414,6 +485,7 @@ def _has_named(value: Any) -> bool:
 
 def _named(value: Any) -> Any:
     if isinstance(value, dict):
+        _check_keys(value)
         return {name: _named(item) for name, item in value.items()}
     if isinstance(value, list):
         return [*map(_named, list.__iter__(value))]
@@ -483,10 +555,12 @@ class _StateForm(_Form):
         return {f"({name})": pairs}
 
     def refusal(self, value: Any) -> Unserialisable:
-        return Unserialisable(
-            f"a value is a {type_name(type(value))}, which no annotation of the state names; "
-            "docs/RECORDS.md lists the types that it stores"
-        )
+        kind = type(value)
+        why = f"which a state does not store: {_remedy(value)}"
+        if isinstance(value, Enum) or is_record(kind):
+            why = "which no annotation of the state names: name it there, as in "
+            why += f"`dict[str, {kind.__name__}]`"
+        return Unserialisable(f"a value is a {type_name(kind)}, {why}")
 
     def _members(self, mark: str, members: AbstractSet[Any]) -> Any:
         if LEAVES.issuperset(map(type, members)):

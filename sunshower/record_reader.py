@@ -29,9 +29,9 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NewType,
     NotRequired,
     Required,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -41,7 +41,7 @@ from typing import (
 
 import msgspec
 
-from sunshower.errors import UnreadableRecord, user_errors, user_errors_suppressed
+from sunshower.errors import RecordMismatch, UnreadableRecord, user_errors, user_errors_suppressed
 from sunshower.field_types import record_fields, stands_for
 from sunshower.json_values import for_json
 from sunshower.record_types import (
@@ -50,10 +50,13 @@ from sunshower.record_types import (
     ModelClass,
     RecordType,
     StructClass,
+    Types,
     hints_of,
     is_record,
     is_required,
     record_type_of,
+    resolved,
+    types_given,
 )
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, read_scalar
@@ -73,6 +76,7 @@ Read = Callable[[Any], Any]
 _WRAPPERS: tuple[Any, ...] = (Annotated, Required, NotRequired)
 _NATIVE: frozenset[Any] = frozenset({NoneType, bool, int, float, str})
 _TEXT = frozenset({str})
+_COPIED = (list, dict, set, bytearray, msgspec.Struct)
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 _as_json = json.JSONEncoder(default=for_json).encode
@@ -108,17 +112,11 @@ def text_reader(kind: type[Any]) -> Read:
     """As `record_reader`, of an object of texts, as CSV has them: `"7"` is a number where a field
     is one. An empty text is None where a field may be None."""
     read = _Readers(of_texts=True).top(kind)
-    empty_is_none = _nullable(kind)
+    nullable = _nullable(kind)
 
-    def record(values: Mapping[str, str]) -> Any:
-        return read.of_object(
-            {
-                name: None if not value and name in empty_is_none else value
-                for name, value in values.items()
-            }
-        )
-
-    return record
+    return lambda values: read.of_object(
+        {name: value or (None if name in nullable else "") for name, value in values.items()}
+    )
 
 
 def rows_reader(kind: type[Any], columns: Sequence[str]) -> Callable[[list[list[Any]]], list[Any]]:
@@ -262,12 +260,13 @@ class _Readers:
         self, *, restores: bool = False, of_json: bool = False, of_texts: bool = False
     ) -> None:
         self._restores, self.of_json, self.is_strict = restores, of_json or of_texts, not of_texts
-        self._records: dict[type[Any], _RecordReader] = {}  # a record may contain its own type
+        # By their type and what is given for its type variables; one may contain its own type.
+        self._records: list[tuple[type[Any], Types, _RecordReader]] = []
         self._is_guarded = False
         self.depth = 0
         # Of a message: the records that were read, by value and type. The value is stored, because
         # another object may have its id once it is gone.
-        self.known: dict[tuple[int, type[Any]], tuple[Any, Any]] = {}
+        self.known: dict[tuple[int, _RecordReader], tuple[Any, Any]] = {}
 
     def top(self, kind: type[Any]) -> _RecordReader:
         """The reader of records that are messages."""
@@ -278,13 +277,13 @@ class _Readers:
 
     def finish(self) -> None:
         """Call this when all types are known."""
-        for reader in self._records.values():
+        for _, _, reader in self._records:
             reader.finish(self._is_guarded)
 
     def may_read_again(self, top: _RecordReader) -> bool:
         """Whether a message that is refused may be read a second time: no constructor of the user
         would run twice for the records within that of `top`, and it takes little time."""
-        nested = (reader for reader in self._records.values() if reader is not top)
+        nested = (reader for _, _, reader in self._records if reader is not top)
         return not self._is_guarded and not any(reader.runs_code for reader in nested)
 
     def convert(self, value: Any, wire: Any) -> Any:
@@ -320,16 +319,18 @@ class _Readers:
         """What msgspec reads for an annotation."""
         origin, args = get_origin(annotation), get_args(annotation)
         kind = annotation if origin is None else origin
-        if isinstance(kind, NewType):
-            return self.wire(kind.__supertype__)
         if kind in _WRAPPERS:
             return self._limited(self.wire(args[0]), annotation)
         if kind in (Union, UnionType):
             return self._union(args)
         if kind is Literal:
             return self._literal(args)
+        if isinstance(kind, TypeVar):
+            return self._union(kind.__constraints__ or (kind.__bound__ or Any,))
         if is_typeddict(kind):
-            return self._typed_dict(kind)
+            return self._typed_dict(annotation)
+        if is_record(kind):
+            return self.record(annotation).hooked
         return self._class(kind, args) if isinstance(kind, type) else Any
 
     def _limited(self, wire: Any, annotation: Any) -> Any:
@@ -338,9 +339,9 @@ class _Readers:
         limits = [note for note in notes if isinstance(note, msgspec.Meta)]
         if self._restores or not limits:
             return wire
-        if wire == _FLOAT:  # msgspec has limits of one type
-            return _with_limits(int, limits) | _with_limits(float, limits)
-        return _with_limits(wire, limits)
+        parts = get_args(wire) if get_origin(wire) is Union else (wire,)  # msgspec limits a type
+        limited = [part if part is NoneType else _with_limits(part, limits) for part in parts]
+        return Union[tuple(limited)]  # noqa: UP007
 
     def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
         kind = stands_for(kind)
@@ -349,8 +350,6 @@ class _Readers:
         if issubclass(kind, Enum):
             read = _enum(kind, self._restores)
             return _hooked(read if self.is_strict else _of_text(read)) if kind.__members__ else Any
-        if is_record(kind):
-            return self.record(kind).hooked
         if issubclass(kind, bytes | bytearray | memoryview):
             return _hooked(partial(_bytes, self.of_json and not self._restores))
         if (plain := _plain_kind(kind)) is not None:
@@ -361,13 +360,19 @@ class _Readers:
             return self._array(kind, args)
         return Any
 
-    def record(self, kind: type[Any]) -> _RecordReader:
-        reader = self._records.get(kind)
+    def record(self, annotation: Any) -> _RecordReader:
+        """The reader of a record type, or of an alias such as Box[int]."""
+        kind, given = get_origin(annotation) or annotation, types_given(annotation)
+        if sum(of is kind for of, _, _ in self._records) > DEPTH_MAX:  # Node[list[T]] in Node[T]
+            given = {}
+        known = (reader for of, types, reader in self._records if of is kind and types == given)
+        reader = next(known, None)
         if reader is None:
             reads_itself = isinstance(record_type_of(kind), ModelClass) and not self._restores
             make = _ModelReader if reads_itself else _RecordReader
-            reader = self._records[kind] = make(kind, self, restores=self._restores)
-            reader.declare()
+            reader = make(kind, self, restores=self._restores)
+            self._records.append((kind, given, reader))
+            reader.declare(given)
         elif not reader.is_declared:  # it contains its own type
             self._is_guarded = True
         return reader
@@ -383,14 +388,14 @@ class _Readers:
         rules = {} if self._restores else _rules_of(of)
         return msgspec.defstruct("Fields", specs, rename=names, kw_only=True, **rules)
 
-    def _typed_dict(self, kind: Any) -> Any:
-        hints = hints_of(kind)
+    def _typed_dict(self, annotation: Any) -> Any:
+        kind, hints = get_origin(annotation) or annotation, hints_of(annotation)
         required = {name for name, hint in hints.items() if is_required(kind, name, hint)}
         struct = self.struct({name: (hint, ABSENT) for name, hint in hints.items()})
         values_of = _getter(range(len(hints)))
 
         def read(value: Any) -> Any:
-            items = dict(_expect(dict, value))
+            items = dict(_object(value))
             if missing := [name for name in hints if name in required and name not in items]:
                 raise Misfit(f"{kind.__name__} without {', '.join(missing)}")
             known = {name: items[name] for name in hints if name in items}
@@ -405,17 +410,15 @@ class _Readers:
 
     def _mapping(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
         key = self.wire(args[0]) if args else Any
-        value = self.wire(args[1]) if len(args) > 1 else int if kind is Counter else Any
+        items = args[1] if len(args) > 1 else int if kind is Counter else Any
         if kind is not Counter and key in (str, int, Any):
-            return dict[key, value]  # type: ignore[valid-type]
+            return dict[key, self.wire(items)]  # type: ignore[misc, valid-type]
         read_key = itself if key is Any else self._key(args[0])
-        read_value, build = self.of(args[1]) if len(args) > 1 else itself, dict
-        if len(args) < 2 and kind is Counter:
-            read_value = self.of(int)
+        read_value = self.of(items)
 
         def read(value: Any) -> Any:
             mapping: dict[Any, Any] = {}
-            for name, item in _expect(dict, value).items():
+            for name, item in _object(value).items():
                 converted = read_key(name)
                 if converted in mapping:
                     raise Misfit("two keys are {}", name)
@@ -423,7 +426,7 @@ class _Readers:
                     mapping[converted] = read_value(item)
                 except Misfit as error:
                     raise Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
-            return Counter(mapping) if kind is Counter else build(mapping)
+            return Counter(mapping) if kind is Counter else mapping
 
         return _hooked(read)
 
@@ -444,11 +447,12 @@ class _Readers:
         return read
 
     def _array(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
-        build: Any = kind if kind in (tuple, set, frozenset) else list
         if kind is tuple and args and args[-1] is not Ellipsis:
             return tuple[tuple(map(self.wire, args))]  # type: ignore[misc]
-        items = self.wire(args[0]) if args else Any
-        return tuple[items, ...] if build is tuple else build[items]  # type: ignore[valid-type]
+        items: Any = self.wire(args[0]) if args else Any
+        if issubclass(kind, abc.Set):  # also an abstract one
+            return frozenset[items] if issubclass(frozenset, kind) else set[items]
+        return tuple[items, ...] if kind is tuple else list[items]
 
     def _literal(self, args: tuple[Any, ...]) -> Any:
         readers = [(literal, self._of_wire(self._member(type(literal)))) for literal in args]
@@ -478,10 +482,8 @@ class _Readers:
 
     def _member(self, kind: Any) -> Any:
         """What msgspec reads for a member of a union, which must be checked."""
-        if isinstance(kind, type) and not issubclass(kind, Enum):
-            plain = _plain_kind(kind)
-            return self.wire(kind) if plain is None else plain
-        return NoneType if kind is None else self.wire(kind)
+        is_plain = isinstance(kind, type) and not issubclass(kind, Enum)
+        return (_plain_kind(kind) if is_plain else None) or self.wire(kind)
 
 
 class _RecordReader:
@@ -494,7 +496,7 @@ class _RecordReader:
         self.hooked = _hooked()
         self.is_declared = False
 
-    def declare(self) -> None:
+    def declare(self, given: Types) -> None:
         """Make the Struct. The types of its fields may refer to this reader."""
         kind = self._kind
         if self._restores:
@@ -508,6 +510,7 @@ class _RecordReader:
             by_name = True
         else:
             fields, build, by_name = _constructor(kind)
+        fields = {name: (resolved(hint, given), has) for name, (hint, has) in fields.items()}
         is_plain = isinstance(self._described, StructClass | DictClass)
         has_code = not is_plain and (by_name or isinstance(self._described, AttrsClass))
         self.runs_code = has_code or hasattr(kind, "__post_init__")
@@ -527,13 +530,17 @@ class _RecordReader:
             strict=self._readers.is_strict,
         )
         self.is_declared = True
-        if not self._restores:
+        try:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
             self._packed = msgspec.msgpack.Decoder(
                 self._struct, dec_hook=_hook, ext_hook=_no_extension
             )
             several: Any = list[self._struct]  # type: ignore[name-defined]
             self._many = msgspec.json.Decoder(several, dec_hook=_hook)
+        except TypeError as error:  # for example a limit of numbers for a text
+            raise RecordMismatch(
+                f"{kind.__name__} has annotations that do not fit: {error}"
+            ) from None
 
     def finish(self, is_guarded: bool) -> None:
         self.hooked.read = staticmethod(self._read_guarded if is_guarded else self._read)
@@ -611,7 +618,7 @@ class _RecordReader:
     def _read_guarded(self, value: Any) -> Any:
         """As `_read`, for records that may contain their own type, or are in a union. What was read
         of this value before is returned, or raised."""
-        readers, key = self._readers, (id(value), self._kind)
+        readers, key = self._readers, (id(value), self)
         if (before := readers.known.get(key)) is not None:
             if type(before[1]) is Misfit:
                 raise Misfit("", cause=before[1])
@@ -683,7 +690,7 @@ class _ModelReader(_RecordReader):
 
     _described: ModelClass
 
-    def declare(self) -> None:
+    def declare(self, given: Types) -> None:
         required = self._described.constructor().items()
         self.names = frozenset(self._described.parameters.values())
         self._required = {name for name, (_, has_default) in required if not has_default}
@@ -731,8 +738,8 @@ class _UnionReader:
     def __init__(self, members: Sequence[tuple[Any, Read]], readers: _Readers) -> None:
         kinds = [get_origin(kind) or kind for kind, _ in members]
         self._members = [
-            (read, readers.record(kind) if is_record(kind) else None)
-            for kind, (_, read) in zip(kinds, members, strict=True)
+            (read, readers.record(annotation) if is_record(kind) else None)
+            for kind, (annotation, read) in zip(kinds, members, strict=True)
         ]
         self._is_strict = sum(is_record(kind) or _is_of_objects(kind) for kind in kinds) > 1
         self._has_one_record = sum(map(is_record, kinds)) == 1
@@ -877,7 +884,7 @@ def _getter(fields: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _default(value: Any) -> Any:
-    if type(value) in (list, dict, set):  # msgspec copies them if they are empty, or refuses them
+    if isinstance(value, _COPIED):  # msgspec copies them if they are empty, or refuses them
         return msgspec.field(default_factory=lambda: value)
     return value
 
@@ -945,6 +952,9 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
             within.append((plain, member))
         else:
             members.setdefault(text, member)
+        if type(plain) is float and plain.is_integer():  # which other programs write as 1
+            members.setdefault(_as_json(int(plain)), member)
+            types.add(int)
     is_flag = issubclass(kind, Flag)
     may_be_made = is_flag or not restores
     make: Any = member_of(kind) if restores else kind
@@ -968,10 +978,10 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
     return read
 
 
-def _expect(kind: type[Any], value: Any) -> Any:
-    if isinstance(value, kind):
+def _object(value: Any) -> dict[Any, Any]:
+    if isinstance(value, dict):
         return value
-    raise Misfit(f"{{}} is no {'object' if kind is dict else 'array'}", value)
+    raise Misfit("{} is no object", value)
 
 
 def _values_of_key(text: Any) -> list[Any]:

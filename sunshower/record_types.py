@@ -13,10 +13,25 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property, lru_cache, partial
-from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
-from typing import Any, NotRequired, Required, get_origin, get_type_hints, is_typeddict
+from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    Required,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 Default = Callable[[], Any]  # returns the default of a field
+Types = Mapping[Any, Any]  # type variable → what is given for it
 
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -427,8 +442,91 @@ def is_required(kind: Any, name: str, hint: Any) -> bool:
     return origin is not NotRequired and (origin is Required or name in kind.__required_keys__)
 
 
-def hints_of(record_type: type[Any]) -> dict[str, Any]:
-    """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here."""
+def hints_of(record_type: Any) -> dict[str, Any]:
+    """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here.
+
+    It is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for it,
+    and Self the class or alias.
+    """
+    given = _types_in(record_type)
+    hints = _hints_of(get_origin(record_type) or record_type)
+    parameters = getattr(record_type, "__parameters__", ()) if record_type in given else ()
+    own = record_type[parameters] if parameters else record_type
+    for name, hint in hints.items():
+        declares = [kind for kind in given if name in inspect.get_annotations(kind)]
+        # The annotations of a TypedDict are also those of its bases.
+        types = given[declares[-1 if is_typeddict(declares[0]) else 0]] if declares else {}
+        hints[name] = resolved(hint, {**types, Self: own})
+    return hints
+
+
+def types_given(annotation: Any) -> Types:
+    """What an alias such as Box[int] gives for each type variable of its class."""
+    parameters = getattr(get_origin(annotation), "__parameters__", ())
+    return dict(zip(parameters, get_args(annotation), strict=False))
+
+
+def resolved(annotation: Any, given: Types, within: tuple[Any, ...] = ()) -> Any:
+    """An annotation with what is given for its type variables and Self, and what type aliases and
+    NewTypes stand for; without `Final` and `ReadOnly`. `within`: the aliases that it is in."""
+    if isinstance(annotation, TypeVar) or annotation is Self:
+        return given.get(annotation, annotation)
+    if isinstance(annotation, NewType):
+        return resolved(annotation.__supertype__, given, within)
+    if isinstance(annotation, dataclasses.InitVar):
+        return dataclasses.InitVar(resolved(annotation.type, given, within))
+    origin, args = get_origin(annotation), get_args(annotation)
+    alias = annotation if origin is None else origin
+    if type(alias).__name__ == "TypeAliasType":
+        try:
+            value = Any if alias in within else alias.__value__  # a recursive one
+        except Exception:  # its expression cannot be read here
+            return Any
+        args = tuple(resolved(part, given, within) for part in args)
+        types = dict(zip(alias.__type_params__, args, strict=False))
+        return resolved(value, types, (*within, alias))
+    if getattr(origin, "_name", None) in ("Final", "ReadOnly"):
+        return resolved(args[0], given, within)
+    if origin in (None, Literal) or not all(map(_is_annotation, args)):
+        return annotation
+    args = args[:1] if origin is Annotated else args
+    parts = tuple(resolved(part, given, within) for part in args)
+    if all(part is former for part, former in zip(parts, args, strict=True)):
+        return annotation
+    if origin is Annotated:
+        return Annotated[(*parts, *annotation.__metadata__)]
+    if origin in (Union, UnionType):
+        return Union[parts]  # noqa: UP007
+    return annotation.copy_with(parts) if hasattr(annotation, "copy_with") else origin[parts]
+
+
+def _is_annotation(part: Any) -> bool:
+    return not isinstance(part, list)  # as in Callable[[int], str]
+
+
+def _types_in(record_type: Any) -> dict[Any, Types]:
+    """A class and its bases, in their order → what is given for their type variables."""
+    kind = get_origin(record_type) or record_type
+    given: dict[Any, Types] = {kind: types_given(record_type)}
+    waiting = [kind]
+    for child in waiting:
+        of_pydantic = vars(child).get("__pydantic_generic_metadata__") or {}
+        bases = [*vars(child).get("__orig_bases__", child.__bases__)]
+        if (generic := of_pydantic.get("origin")) is not None:
+            parameters = generic.__pydantic_generic_metadata__["parameters"]
+            given[generic] = dict(zip(parameters, of_pydantic["args"], strict=False))
+            waiting.append(generic)
+        for base in bases:
+            origin = get_origin(base) or base
+            if isinstance(origin, type) and origin not in given:
+                types = types_given(base).items()
+                given[origin] = {name: resolved(part, given[child]) for name, part in types}
+                waiting.append(origin)
+    order = [base for base in kind.__mro__ if base in given]
+    return {base: given[base] for base in dict.fromkeys([*order, *given])}
+
+
+def _hints_of(record_type: type[Any]) -> dict[str, Any]:
     try:
         hints = get_type_hints(record_type, include_extras=True)
     except Exception:  # an annotation is any expression

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
+from math import isfinite
+from numbers import Real
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +40,7 @@ _PLAIN: tuple[tuple[Callable[[Any], bool], str, str], ...] = (  # column, in Avr
 )
 _FORMATS = {datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid"}
 _LONG = 1 << 63
+_ALL_DIGITS = Context(prec=100)
 
 
 def kind_of_records(record_type: type[Any]) -> NestedRecords:
@@ -49,14 +52,17 @@ def kind_of_records(record_type: type[Any]) -> NestedRecords:
 # ---- avro ---------------------------------------------------------------------------------------
 
 
-def avro_schema(kind: FieldKind, named: dict[type[Any], str]) -> Any:
+Named = dict[tuple[type[Any], str], str]  # record type, arguments of its alias → its name
+
+
+def avro_schema(kind: FieldKind, named: Named) -> Any:
     """The Avro schema of a kind. `named`: the names of the records that it has defined. Raises
     RecordMismatch for a name that Avro cannot have."""
     schema = _avro(kind, named)
     return ["null", schema] if kind.optional else schema
 
 
-def _avro(kind: FieldKind, named: dict[type[Any], str]) -> Any:
+def _avro(kind: FieldKind, named: Named) -> Any:
     match kind:
         case NestedRecords():
             return _avro_record(kind, named)
@@ -65,6 +71,11 @@ def _avro(kind: FieldKind, named: dict[type[Any], str]) -> Any:
         case Lists():
             return {"type": "array", "items": avro_schema(kind.element, named)}
         case Dictionaries():
+            if types.is_binary(kind.key.type):
+                raise RecordMismatch(
+                    f"{kind.key.path} are bytes, and keys of Avro's maps are texts: make it a list "
+                    "of records"
+                )
             return {"type": "map", "values": avro_schema(kind.value, named)}
         case Decimals():
             digits = {"precision": kind.type.precision, "scale": kind.type.scale}
@@ -82,23 +93,23 @@ def _avro(kind: FieldKind, named: dict[type[Any], str]) -> Any:
     return next(avro for fits, avro, _ in _PLAIN if fits(kind.type))
 
 
-def _avro_record(kind: NestedRecords, named: dict[type[Any], str]) -> Any:
-    record_type = kind.schema.type
-    if record_type in named:
-        return named[record_type]
-    name, names = record_type.__name__, [field.name for field in kind.type]
+def _avro_record(kind: NestedRecords, named: Named) -> Any:
+    key = kind.schema.type, repr(kind.arguments)
+    if key in named:
+        return named[key]
+    name, names = kind.schema.type.__name__, [field.name for field in kind.type]
     number = sum(known.partition("_")[0] == name for known in named.values())
     for text in (name, *names):
         if not _NAME.fullmatch(text):
             raise RecordMismatch(
                 f"{kind.path}: {text!r} cannot be a name in Avro; use letters, digits and _"
             )
-    named[record_type] = f"{name}_{number + 1}" if number else name
+    named[key] = f"{name}_{number + 1}" if number else name
     fields = [
         {"name": field, "type": avro_schema(inner, named)}
         for field, inner in zip(names, kind.fields, strict=True)
     ]
-    return {"type": "record", "name": named[record_type], "fields": fields}
+    return {"type": "record", "name": named[key], "fields": fields}
 
 
 def avro_value(kind: FieldKind) -> Callable[[Any], Any]:
@@ -133,13 +144,22 @@ def _avro_value(kind: FieldKind) -> Callable[[Any], Any]:
         case Dictionaries():
             of_key, of_value = avro_value(kind.key), avro_value(kind.value)
             return lambda entries: {
-                str(of_key(key)): of_value(value) for key, value in entries.items()
+                _text_of_key(of_key(key)): of_value(value) for key, value in entries.items()
             }
-        case Timestamps() | Decimals():
+        case Timestamps():
             return _checked(kind)
+        case Decimals():
+            check = _checked(kind)  # fastavro refuses zeros behind the last digit
+            return lambda value: _ALL_DIGITS.normalize(check(value))
     if types.is_duration(kind.type):
         return for_json
     return _checked(kind) if types.is_time64(kind.type) or types.is_int64(kind.type) else _same
+
+
+def _text_of_key(key: Any) -> str:
+    if isinstance(key, float) and not isfinite(key):
+        raise Unserialisable(f"a key is {key}, which is no number when it is read: leave it out")
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _checked(kind: FieldKind) -> Callable[[Any], Any]:
@@ -255,6 +275,11 @@ def _json(kind: FieldKind) -> Any:
         case Lists():
             return {"type": "array", "items": json_schema(kind.element)}
         case Dictionaries():
+            if not issubclass(kind.key.takes[0], str | Real):
+                raise RecordMismatch(
+                    f"{kind.key.path}: keys of JSON are texts or numbers: use these, or a list of "
+                    "records"
+                )
             return {"type": "object", "additionalProperties": json_schema(kind.value)}
     if kind.takes == (Decimal,):
         return {"type": "string"}

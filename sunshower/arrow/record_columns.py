@@ -19,7 +19,6 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
-    NewType,
     Union,
     get_args,
     get_origin,
@@ -258,6 +257,7 @@ class NestedRecords(FieldKind):
 
     schema: Schema
     fields: tuple[FieldKind, ...]
+    arguments: tuple[Any, ...]  # of an alias such as Box[int]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         present = [value for value in values if value is not None]
@@ -347,7 +347,7 @@ def kind_of(
         return _dictionaries(path, args, types, within)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _members(path, annotation, types)
-    if is_record(annotation):
+    if is_record(origin or annotation):
         return records_of(annotation, path, types, within)
     raise RecordMismatch(
         f"{path} is {_readable(annotation)}, which has no type in {types.name}; it may be "
@@ -360,9 +360,7 @@ def _bare(annotation: Any) -> tuple[Any, Digits]:
     digits = Digits(38, 18)
     while True:
         kinds = {*map(type, get_args(annotation))} if get_origin(annotation) is Literal else ()
-        if isinstance(annotation, NewType):
-            annotation = annotation.__supertype__
-        elif get_origin(annotation) is Annotated:
+        if get_origin(annotation) is Annotated:
             annotation, *notes = get_args(annotation)
             digits = next((note for note in notes if isinstance(note, Digits)), digits)
         elif len(kinds) == 1:
@@ -374,12 +372,16 @@ def _bare(annotation: Any) -> tuple[Any, Digits]:
 def records_of(
     record_type: Any, path: str, types: TypeSystem = SPARK, within: tuple[Any, ...] = ()
 ) -> NestedRecords:
-    """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
+    """The kind of a record type, or of an alias such as Box[int], with a kind for each of its
+    fields. Raises RecordMismatch."""
+    hints, inner = hints_of(record_type), (*within, record_type)
+    arguments, is_endless = get_args(record_type), record_type in within
+    record_type = get_origin(record_type) or record_type
     try:
         names = record_fields(record_type)
     except RecordMismatch as error:
         raise RecordMismatch(f"{path}: {error}") from None
-    if record_type in within:
+    if is_endless:
         raise RecordMismatch(
             f"{path} holds itself, and {types.name} has no endless types; keep an id"
         )
@@ -394,8 +396,6 @@ def records_of(
         raise RecordMismatch(
             f"{path}: to {types.name} {' and '.join(twice)} are one name; rename one"
         )
-    hints = hints_of(record_type)
-    inner = (*within, record_type)
     fields = tuple(kind_of(hints.get(name), f"{path}.{name}", types, inner) for name in names)
     described = record_type_of(record_type)
     if types is PARQUET and described is not None:  # which `record_reader` reads, as messages
@@ -404,7 +404,9 @@ def records_of(
     type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
     schema = Schema.of(record_type)
     takes = (schema.instances, list)
-    return NestedRecords(path, type, False, takes, schema=schema, fields=fields)
+    return NestedRecords(
+        path, type, False, takes, schema=schema, fields=fields, arguments=arguments
+    )
 
 
 def _readable(annotation: Any) -> str:
@@ -587,8 +589,6 @@ class RecordColumns:
             kind = records_of(record_type, name, types)
         except RecordMismatch as error:
             raise RecordMismatch(f"{where}: {error}") from None
-        except NameError as error:
-            raise RecordMismatch(f"{where}: the annotations cannot be read ({error})") from None
         return cls(kind, pa.schema(list(kind.type)))
 
     @property

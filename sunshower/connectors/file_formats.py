@@ -11,14 +11,14 @@ import gzip
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
 from io import BytesIO, StringIO
 from itertools import accumulate, compress
 from pathlib import Path
 from types import NoneType
-from typing import IO, Any, Literal, NamedTuple, NewType, get_args, get_origin
+from typing import IO, Any, Literal, NamedTuple, get_args, get_origin
 
 from sunshower.arrow.record_columns import PARQUET, RecordColumns
 from sunshower.errors import RecordMismatch, SourceError, Unserialisable, user_errors
@@ -37,7 +37,8 @@ from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.sources import Line
 
 _BOM = b"\xef\xbb\xbf"
-_NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
+_NOT_IN_JSON = (bytes, bytearray, memoryview, Set, complex)
 _JSON_KEYS = (str, int, float, bool, NoneType)
 _SHOWN_BYTES = 200  # of a record in an error
 _BLOCK = 1 << 16  # bytes of a block of lines, about
@@ -107,7 +108,7 @@ def line_blocks(
 ) -> Iterator[Block]:
     """The lines of a text, also blank ones, as Line."""
     for block in _lines(file, first, whole=whole):
-        yield _read_each(name, block, lambda line: Line(_content(line).decode(encoding)))
+        yield _read_each(name, block, lambda line: Line(_text(line, encoding)))
 
 
 def _lines(file: IO[bytes], first: int, *, whole: bool) -> Iterator[_Lines]:
@@ -144,6 +145,15 @@ def _without_blank(block: _Lines) -> _Lines:
 
 def _content(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _text(line: bytes, encoding: str) -> str:
+    try:
+        return _content(line).decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{error}; convert the file, or give RecordFiles or FollowedFiles its encoding="
+        ) from None
 
 
 def _read_each(name: str, block: _Lines, read: Callable[[bytes], Any]) -> Block:
@@ -184,7 +194,7 @@ def csv_blocks(
         return csv.reader(StringIO(rows, newline=""), delimiter=delimiter, strict=True)
 
     def record(row: bytes) -> Any:
-        values, *more = texts(_content(row).decode(encoding))
+        values, *more = texts(_text(row, encoding))
         if more:
             raise ValueError(
                 "it has a carriage return outside of quotes: end each row with a newline"
@@ -212,6 +222,8 @@ def csv_blocks(
 def _columns(name: str, header: bytes, kind: type[Any], encoding: str) -> tuple[list[str], str]:
     """The names of the columns, and the separator."""
     fields = message_fields(kind)
+    if header.startswith(_UTF16):
+        raise SourceError(f"{name} is in UTF-16: convert it to UTF-8")
     text = header.decode(encoding, "replace").strip("\r\n")
     if "\r" in text:
         raise SourceError(f"{name}: its lines end with carriage returns: end them with newlines")
@@ -530,7 +542,7 @@ class RecordReaders:
                 file = stack.enter_context(gzip.open(file)) if is_compressed(path) else file
                 yield from self.of_file(path, file, first, whole=whole)
         except (OSError, EOFError, zlib.error) as error:
-            raise SourceError(f"{path} cannot be read: {message_of(error)}") from error
+            raise _no_file(path, error) from error
 
     def records(self, name: str, data: bytes) -> list[Any]:
         """The records of a file in memory, and a Misread for each that cannot be read. Raises as
@@ -538,7 +550,7 @@ class RecordReaders:
         try:
             data = gzip.decompress(data) if is_compressed(name) else data
         except (OSError, EOFError, zlib.error) as error:
-            raise SourceError(f"{name} cannot be read: {message_of(error)}") from error
+            raise _no_file(name, error) from error
         return records_of(self.of_file(name, BytesIO(data)))
 
     def of_file(
@@ -554,12 +566,16 @@ class RecordReaders:
             try:
                 yield from parquet_blocks(name, file, self._row, first)
             except Exception as error:  # of the library, for bytes that are no Parquet
-                raise SourceError(
-                    f"{name} cannot be read: {message_of(error)}; correct the file, or remove it "
-                    "before it is read"
-                ) from error
+                raise _no_file(name, error) from error
         else:
             yield from json_blocks(name, file, self._json, first, whole=whole)
+
+
+def _no_file(name: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{name} cannot be read: {message_of(error).removesuffix('.')}; correct the file, or "
+        "remove it before it is read"
+    )
 
 
 def is_compressed(path: str) -> bool:
@@ -652,7 +668,7 @@ class ParquetWriter:
 def _check_json(annotation: Any, path: str) -> None:
     """Raise RecordMismatch for a type in an annotation that JSON does not have."""
     origin, args = get_origin(annotation), get_args(annotation)
-    kind = annotation.__supertype__ if isinstance(annotation, NewType) else origin or annotation
+    kind = origin or annotation
     if origin is dict and args[0] not in (*_JSON_KEYS, Any) and not _is_text_or_number(args[0]):
         raise RecordMismatch(f"{path} has keys that JSON does not have: use texts or numbers")
     if isinstance(kind, type) and issubclass(kind, _NOT_IN_JSON):

@@ -255,7 +255,8 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)
         text = reveal(value)
-        if not _TOKEN.fullmatch(name) or text != text.strip() or not _TEXT.fullmatch(text):
+        is_name = isinstance(name, str) and _TOKEN.fullmatch(name)
+        if not is_name or text != text.strip() or not _TEXT.fullmatch(text):
             raise ConfigError(
                 f"{where}: headers[{name!r}] is not a valid header: a name has letters, digits and "
                 "hyphens, a value printable ASCII without spaces or newlines at its ends"

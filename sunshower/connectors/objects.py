@@ -60,7 +60,10 @@ class ObjectFolder:
     def __init__(self, place: str | Secret | os.PathLike[str], where: str) -> None:
         PLACE.check(f"{where}: place", place)
         if isinstance(place, os.PathLike) or (isinstance(place, str) and "://" not in place):
-            place = Path(place).absolute().as_uri()
+            path = Path(place).absolute()
+            if path.is_file() or ("*" in path.name and not path.exists()):
+                raise ConfigError(f"{where}: {path} is no folder; give the one that has the files")
+            place = path.as_uri()
         self._place: Secret = address(place)
         self._client: Any = None
 
@@ -70,9 +73,9 @@ class ObjectFolder:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}  # a client cannot be pickled
 
-    def names(self, below: str = "") -> list[str]:
-        """The names of all objects, or of those below a folder, in order. Hidden ones, whose name
-        or folder begins with "." or "_", are left out."""
+    def names(self, below: str = "", *, hidden: bool = False) -> list[str]:
+        """The names of all objects, or of those below a folder, in order; without `hidden`, not
+        those whose name or folder begins with "." or "_"."""
         from pyarrow.fs import FileSelector, FileType
 
         with self._errors():
@@ -84,7 +87,7 @@ class ObjectFolder:
                 for info in client.get_file_info(selected)
                 if info.type == FileType.File
             ]
-        return sorted(name for name in names if not _is_hidden(name))
+        return sorted(name for name in names if hidden or not _is_hidden(name))
 
     def read(self, name: str) -> bytes | None:
         """The content of an object; None if it does not exist."""
@@ -177,6 +180,7 @@ def _is_hidden(name: str) -> bool:
 _FORMAT = Values(words={"jsonl": "jsonl", "parquet": "parquet"})
 _WRITERS = {"jsonl": JsonLinesWriter, "parquet": ParquetWriter}
 _PART = re.compile(r"batch=\d+/part-(\d+)\.\w+")
+_REFUSED = "_of_other_batches"  # in the folder of a batch whose first attempt was refused
 
 
 class ObjectFiles:
@@ -226,13 +230,17 @@ class _Writer(Operator):
         """Write the object. Raises StoreUnreachable, StoreError and StateMismatch."""
         folder = f"batch={attempt.txid:012}"
         name = f"{folder}/part-{self._index:04}.{self._kind}"
-        if attempt.attempt or batch:
-            written = [*filter(self._is_own, self._folder.names(folder))]
-            if written and not attempt.attempt:
+        if attempt.attempt or batch or attempt.txid == 1:  # other batches begin with 1, too
+            names, mark = self._folder.names(folder, hidden=True), f"{folder}/{_REFUSED}"
+            written = [*filter(self._is_own, names)]
+            if written and (not attempt.attempt or mark in names):
+                self._folder.write(mark, b"")  # so that no later attempt replaces them
                 raise StateMismatch(
                     f"{self._folder}/{written[0]} exists, but no attempt at batch {attempt.txid} "
                     "has written it: it is of other batches. Give an empty folder"
                 )
+            if mark in names and not any(map(_PART.fullmatch, names)):
+                self._folder.delete(mark)  # the others were removed
             if batch:
                 self._folder.write(name, self._writer.joined(batch))
             for object_name in written:

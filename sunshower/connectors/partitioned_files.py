@@ -103,6 +103,8 @@ class PartitionedFiles:
     ) -> None:
         self.place = Path(place).absolute()
         self.where = f"PartitionedFiles({self.place.name})"
+        if self.place.is_file():
+            raise TopologyError(f"{self.where}: {self.place} is a file; give a folder")
         if (
             not isinstance(window, Window)
             or (window.by_count or window.panes > 1)

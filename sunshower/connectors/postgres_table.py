@@ -210,7 +210,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
 
     def _converted(self, column: _Column, value: Any) -> Any:
         if column.kind in _JSON_TYPES and not column.is_array:
-            return _as_json(value)
+            return None if value is None else json_text(value)
         value = _for_column(value)
         check = _CHECKS.get(column.kind)
         if check is not None:
@@ -418,26 +418,6 @@ class _Column(NamedTuple):
     def is_exact(self) -> bool:
         """Whether equal values are stored as one: no length, no precision, no list."""
         return self.length == -1 and not self.is_array
-
-
-def _as_json(value: Any) -> str | None:
-    """A value as JSON, with the records in it as objects. Raises ValueError for NaN, and for keys
-    that JSON cannot tell apart."""
-    if value is None:
-        return None
-    _check_names(value)
-    return json_text(value)
-
-
-def _check_names(value: Any) -> None:
-    if isinstance(value, dict):
-        if {*map(type, value)} - {str} and len({*map(str, value)}) < len(value):
-            raise ValueError(f"two keys of {describe(value, _SHOWN_BYTES)} have one text in JSON")
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return
-    for item in value:
-        _check_names(item)
 
 
 def _for_column(value: Any) -> Any:

@@ -122,6 +122,7 @@ class FollowedFiles(LogSpout[Any]):
         self.emits, self.encoding, self.positions, self.ends = type, encoding, positions, ends
         self.patterns = [os.path.abspath(pattern) for pattern in patterns]
         for pattern in self.patterns:
+            matches(pattern, "FollowedFiles", may_be_none=True)  # it is no folder
             if "." in (name := Path(pattern).name) and not name.endswith((".*", "*")):
                 _check_suffix(pattern, type, "FollowedFiles")
 
@@ -238,14 +239,19 @@ class FollowedFiles(LogSpout[Any]):
         names = self._tree.children(self._home)
         for name in names[len(self._numbers) :]:
             self._know(int(name), self._node(int(name)))
-        paths = sorted({path for pattern in self.patterns for path in matches(pattern)})
-        new = [path for path in paths if path not in self._numbers and not _is_hidden(path)]
+        paths = {
+            path
+            for pattern in self.patterns
+            for path in matches(pattern, "FollowedFiles", may_be_none=True)
+        }
+        new = [path for path in sorted(paths - self._numbers.keys()) if not _is_hidden(path)]
         if not self._context.index:
             self._misnamed = [error for path in new if (error := self._register(path))]
             new = []
         for file in self._files.values():
             try:
-                if file not in self._broken and file.has_more():
+                # Not those of the patterns of an earlier run.
+                if file.path in paths and file not in self._broken and file.has_more():
                     self._turns.append(file)
             except SourceError as error:
                 self._broken[file] = error
@@ -314,7 +320,7 @@ class _File:
         if self._grows and size < self._read:
             raise SourceError(
                 f"{self.path} has {size} bytes, and {self._read} were read: a file that is "
-                "followed must only grow. Write the new content to a file of another name"
+                "followed must only grow. Rename it: a file of another name is read from its start"
             )
         return size != self._size
 

@@ -20,6 +20,7 @@ from sunshower.errors import ConfigError, user_errors
 from sunshower.field_types import record_fields
 from sunshower.json_values import hashable, text_of_key, values_of
 from sunshower.record_reader import json_reader, record_reader
+from sunshower.record_types import record_type_of
 from sunshower.texts import message_of, utf8
 from sunshower.trident.states.stored_states import StateImport, StoredState
 
@@ -92,9 +93,7 @@ def _record_columns(
     from sunshower.arrow.record_columns import PARQUET, RecordColumns
 
     record = state.record
-    if record is None or {"key", "key_json"} & {*record_fields(record)}:
-        return None
-    if {*map(type, records)} - {record}:
+    if record is None or {*map(type, records)} - {record}:
         return None
     try:
         columns = RecordColumns.of(record, f"state {state.name!r}", PARQUET)
@@ -103,7 +102,9 @@ def _record_columns(
         again = [state.text(read(row)) for row in _rows_of(table)]
     except user_errors():  # a type, or a value, that has no column
         return None
-    return dict(zip(table.column_names, table.columns, strict=True)) if again == texts else None
+    if again != texts or {"key", "key_json"} & {*table.column_names}:
+        return None
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _rows_of(table: pa.Table) -> list[Any]:
@@ -148,6 +149,9 @@ class _Reader:
         self._target, self._record = target, state.record
         self._values = None if state.store is None else state.store.values
         self._fields = () if self._record is None else record_fields(self._record)
+        described = record_type_of(self._record)
+        self._names = {} if described is None else described.names  # field → its name in files
+        self._field_of = {name: field for field, name in self._names.items()}
         self._named = getattr(self._record, "__name__", "")
         self._of_json = self._record and json_reader(self._record)
         self._of_row = self._record and record_reader(self._record)
@@ -163,33 +167,38 @@ class _Reader:
         self._target.add(hashable(entry["key"]), self._value(raw["value"], entry["value"]))
 
     def row(self, row: Mapping[str, Any]) -> None:
-        record = set(self._fields)
         content = {name: row[name] for name in row if name not in ("key", "key_json")}
-        if content.keys() not in ({"value"}, {"value_json"}):
+        is_one = content.keys() in ({"value"}, {"value_json"})
+        is_record = not is_one or content.keys() <= {*self._fields, *self._field_of}
+        if is_record:
             content = self._named_now(content)
-        keys, values = {*row} & {"key", "key_json"}, {*content}
-        fits = values in ({"value"}, {"value_json"}) or (record and values <= record)
-        if len(keys) != 1 or not fits:
-            wanted = ", ".join(self._fields)
+        keys = {*row} & {"key", "key_json"}
+        if len(keys) != 1 or (is_record and not content.keys() <= {*self._fields}):
+            wanted = ", ".join(self._names.values())
             raise ConfigError(
                 f"its columns are {', '.join(row)}; they are key or key_json, and value, "
                 f"value_json{f', or {wanted}' if wanted else ''}"
             )
         key = row["key"] if "key" in row else hashable(*values_of([row["key_json"]]))
-        if values == {"value_json"} and "value_json" not in record:
-            text = row["value_json"]
-            self._target.add(key, self._value(json.loads(text), *values_of([text])))
-        elif values == {"value"} and "value" not in record:
+        if is_record:
+            assert self._of_row is not None
+            self._target.add(key, self._of_row(self._in_file(content)))
+        elif "value" in row:
             self._target.add(key, row["value"])
         else:
-            assert self._of_row is not None
-            self._target.add(key, self._of_row(content))
+            text = row["value_json"]
+            self._target.add(key, self._value(json.loads(text), *values_of([text])))
 
     def _named_now(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a record by their names now."""
+        """The fields of a record by their names now; a file has these, or those of messages."""
+        content = {self._field_of.get(name, name): value for name, value in content.items()}
         if self._record is None or self._values is None:
             return content
         return self._values.named_now(self._record, content)
+
+    def _in_file(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a record by their names in files, which are those in messages."""
+        return {self._names.get(name, name): value for name, value in fields.items()}
 
     def _value(self, raw: Any, plain: Any) -> Any:
         """A value of JSON: as it is stored, or an object with the fields of the record type."""
@@ -202,4 +211,4 @@ class _Reader:
                 f"{unknown[0]!r} is not a field of {self._named}, which has "
                 f"{', '.join(self._fields)}"
             )
-        return self._of_json(json.dumps(raw))
+        return self._of_json(json.dumps(self._in_file(raw)))

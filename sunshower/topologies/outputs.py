@@ -12,6 +12,7 @@ from sunshower.arguments import CLASS, NAME, AnyOf, Each, Instance
 from sunshower.config import Resources
 from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
+from sunshower.record_types import is_record
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level, StreamSpec
@@ -144,7 +145,7 @@ def _schema(declared: Declared, where: str) -> Schema:
     columns = declared.columns if isinstance(declared, DirectStream) else declared
     if isinstance(columns, Schema):
         return columns
-    if isinstance(columns, type):
+    if isinstance(columns, type) or is_record(get_origin(columns)):
         return _in_place(columns, where)
     names = (*columns,) if COLUMNS.allows(columns) else ()
     if not names or len({*names}) < len(names):

@@ -196,7 +196,8 @@ class Requests(Spout[Any]):
             ):
                 return record_class(kind).build_named(named)
             if kind is not tuple:
-                return kind(**named)
+                names_of = record_class(kind).described.parameters
+                return kind(**{names_of.get(name, name): item for name, item in named.items()})
         except user_errors() as error:
             raise RequestRefused(f"{self._described(value)}: {error}") from error
         raise RequestRefused(self._described(value))

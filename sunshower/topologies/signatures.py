@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from typing import (
     Never,
     NoReturn,
     Protocol,
+    Self,
     TypeAlias,
     TypeVar,
     Union,
@@ -23,7 +25,7 @@ from typing import (
 
 from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.record_types import record_type_of
+from sunshower.record_types import is_record, record_type_of, resolved
 from sunshower.records import ConnectedSchema, Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
@@ -217,7 +219,7 @@ def annotations_of(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
     """
     try:
         hints = _hints(function)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError) as error:
         raise TopologyError(
             f"{where}: the annotations of {name_of(function)} cannot be read ({error}); import or "
             "define its record types at the top of its module, not for type checkers alone"
@@ -263,7 +265,7 @@ def result_record(function: Any, where: str) -> type[Any] | None:
 def _records_in(annotation: Any) -> Iterator[type[Any]]:
     for option in options_of(annotation):
         origin, args = get_origin(option), get_args(option)
-        if record_type_of(option):
+        if record_type_of(option) or is_record(origin):
             yield option
         elif isinstance(origin, type) and issubclass(origin, Iterable) and origin is not tuple:
             yield from _records_in(args[0])
@@ -306,7 +308,20 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
 def _hints(function: Any) -> dict[str, Any]:
     while isinstance(function, partial):
         function = function.func
-    return get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
+    routine = function if inspect.isroutine(function) else type(function).__call__
+    given = {Self: _owner_of(routine)}
+    return {name: resolved(hint, given) for name, hint in get_type_hints(routine).items()}
+
+
+def _owner_of(routine: Any) -> Any:
+    """The class of a method; Self if it is not known."""
+    owner = getattr(routine, "__self__", None)
+    if owner is not None and not inspect.ismodule(owner):
+        return owner if isinstance(owner, type) else type(owner)
+    owner = sys.modules.get(routine.__module__)
+    for name in routine.__qualname__.split(".")[:-1]:
+        owner = getattr(owner, name, None)
+    return owner if isinstance(owner, type) else Self
 
 
 def options_of(annotation: Any) -> tuple[Any, ...]:

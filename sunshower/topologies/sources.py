@@ -165,13 +165,18 @@ class Counter(Spout[Number]):
         return map(Number, count(first, step) if stop is None else range(first, stop, step))
 
 
-def matches(pattern: str, where: str = "") -> list[str]:
+def matches(pattern: str, where: str, *, may_be_none: bool = False) -> list[str]:
     """The absolute paths that `pattern` names: workers have other working directories. Raises
-    SourceError if there are none, and `where` names a source."""
+    SourceError, which names the source `where`, for a folder, and if there are none."""
     paths = [pattern]  # a name that exists is not a pattern, even with wildcards
+    if Path(pattern).is_dir():
+        raise SourceError(
+            f"{where}: {pattern} is a folder; give a glob of the files in it, such as "
+            f"{os.path.join(pattern, '*')!r}"
+        )
     if not Path(pattern).exists():
         paths = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
-    if where and not paths:
+    if not (paths or may_be_none):
         raise SourceError(
             f"{where}: no file matches {pattern!r} in {Path.cwd()}; check the "
             "spelling, or give an absolute path"

@@ -26,6 +26,7 @@ from sunshower.errors import (
     StateMismatch,
     StoreError,
     StoreUnreachable,
+    SunshowerError,
 )
 from sunshower.outages import is_unavailable
 from sunshower.records import Schema
@@ -78,6 +79,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def folder(place: str) -> ObjectFolder:
     return ObjectFolder(place, "test")
+
+
+def test_a_file_and_a_glob_are_no_folders(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    for name in ("a.jsonl", "*.jsonl"):
+        with pytest.raises(ConfigError, match=r"Batches: .*\.jsonl is no folder; give the one"):
+            ObjectBatches(tmp_path / name, type=Order)
+    with pytest.raises(ConfigError, match=r"ObjectFiles: .* is no folder"):
+        ObjectFiles(tmp_path / "a.jsonl")
 
 
 def test_a_folder_lists_reads_and_replaces_objects(folder: ObjectFolder) -> None:
@@ -390,9 +400,14 @@ def test_a_replay_with_fewer_tasks_removes_the_objects_of_the_others(
 
 def test_objects_of_other_batches_are_not_replaced(folder: ObjectFolder, place: str) -> None:
     write(writer(place), Attempt(1, 0, 1), orders(0, 3))
-    with pytest.raises(StateMismatch, match="Give an empty folder"):
-        write(writer(place), Attempt(1, 0, 1), orders(5, 6))
-    assert contents(folder) == {FIRST: [0, 1, 2]}
+    for records, attempt in ((orders(5, 6), 0), (orders(5, 6), 1), ([], 0), ([], 2)):
+        with pytest.raises(StateMismatch, match="Give an empty folder"):
+            write(writer(place), Attempt(1, attempt, 1), records)
+        assert contents(folder) == {FIRST: [0, 1, 2]}
+    folder.delete(FIRST)
+    for attempt in (3, 4):
+        write(writer(place), Attempt(1, attempt, 2), orders(5, 6))
+        assert contents(folder) == {FIRST: [5]}
 
 
 def copy_topology(source: str, target: str, store: Any, **options: Any) -> Topology:
@@ -402,6 +417,19 @@ def copy_topology(source: str, target: str, store: Any, **options: Any) -> Topol
     rows = batches(topology, "in", spout, store=store)
     rows.filter(lambda order: order.id >= 0).apply(ObjectFiles(target, **options))
     return topology
+
+
+def test_a_program_with_a_new_store_replaces_no_object_in_any_attempt(tmp_path: Path) -> None:
+    source, target = ObjectFolder(tmp_path / "in", "test"), ObjectFolder(tmp_path / "out", "test")
+    source.write("1.jsonl", lines(orders(0, 3)))
+    run_inline(copy_topology(str(tmp_path / "in"), str(tmp_path / "out"), InMemory()).graph())
+    before = contents(target)
+    source.write("1.jsonl", lines(orders(5, 8)))
+    store = InMemory()
+    for _ in range(2):  # the second run continues with a later attempt
+        with pytest.raises(SunshowerError, match="Give an empty folder"):
+            run_inline(copy_topology(str(tmp_path / "in"), str(tmp_path / "out"), store).graph())
+        assert contents(target) == before
 
 
 @pytest.mark.parametrize("run", [run_in_test, lambda topology: run_inline(topology.graph())])

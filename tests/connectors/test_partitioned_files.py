@@ -195,6 +195,12 @@ def test_a_window_that_divides_no_event_time_is_refused(tmp_path: Path, window: 
         PartitionedFiles(tmp_path, kind, state=MemoryState())
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "clicks").touch()
+    with pytest.raises(TopologyError, match="clicks is a file; give a folder"):
+        PartitionedFiles(tmp_path / "clicks", TENS, state=MemoryState())
+
+
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0)])
 def test_a_second_sink_with_the_folder_is_refused(
     first: bool, second: bool, tmp_path: Path

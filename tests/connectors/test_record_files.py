@@ -369,8 +369,24 @@ def test_a_file_that_became_shorter_is_refused(tmp_path: Path) -> None:
     spout = FollowedFiles(path, type=Pair, positions=positions, ends=True)
     read(spout)
     path.write_text("a,b\n")
-    with pytest.raises(SunshowerError, match=r"has 4 bytes, and 8 were read"):
+    with pytest.raises(SunshowerError, match=r"has 4 bytes, and 8 were read: .*Rename it"):
         read(spout)
+    path.rename(tmp_path / "b.csv").write_text("a,b\n2,y\n")
+    spout = FollowedFiles(tmp_path / "*", type=Pair, positions=positions, ends=True)
+    assert read(spout)["kept"] == [("2", "y")]
+
+
+def test_files_of_earlier_patterns_are_not_read_until_they_are_named_again(tmp_path: Path) -> None:
+    positions, first = InMemory(), tmp_path / "a.csv"
+    expected = {"a.csv": [("1", "x")], "b.csv": [("2", "y")], "*": [("3", "z")]}
+    (tmp_path / "b.csv").write_text("a,b\n2,y\n")
+    first.write_text("a,b\n1,x\n")
+    for pattern, rows in expected.items():
+        spout = FollowedFiles(tmp_path / pattern, type=Pair, positions=positions, ends=True)
+        assert read(spout)["kept"] == rows
+        if pattern == "a.csv":
+            with first.open("a") as file:
+                file.write("3,z\n")
 
 
 # ---- wrong declarations and files ---------------------------------------------------------------
@@ -384,6 +400,10 @@ def test_wrong_declarations(tmp_path: Path) -> None:
         FollowedFiles(tmp_path / "*.txt", type=Pair, positions=InMemory())
     with pytest.raises(SourceError, match=r"no file matches"):
         RecordFiles(tmp_path / "*.csv", type=Pair)
+    with pytest.raises(SourceError, match=r"RecordFiles: .* is a folder; give a glob .*/\*'"):
+        RecordFiles(tmp_path, type=Pair)
+    with pytest.raises(SourceError, match=r"FollowedFiles: .* is a folder; give a glob .*/\*'"):
+        FollowedFiles(tmp_path, type=Pair, positions=InMemory())
     with pytest.raises(SourceError, match=r"names no file"):
         FollowedFiles(type=Pair, positions=InMemory())
     with pytest.raises(SunshowerError, match=r'positions is .*InSqlite\("positions.db"\)'):
@@ -400,7 +420,8 @@ def test_wrong_declarations(tmp_path: Path) -> None:
         ("a.csv", b"a,c\n1,2\n", "its first line has no column 'b'; it has a, c"),
         ("a.csv", b"a,b,b\n1,2,3\n", "its first line has the column 'b' twice"),
         ("a.parquet", b"no Parquet", "correct the file, or remove it"),
-        ("a.csv.gz", b"no gzip", "cannot be read: Not a gzipped file"),
+        ("a.csv.gz", b"no gzip", "cannot be read: Not a gzipped file.*; correct the file"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16"), "a.csv is in UTF-16: convert it to UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_read(

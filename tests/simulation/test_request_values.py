@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import attrs
 import pytest
+from pydantic import BaseModel, Field
 
 from sunshower import Topology
 from sunshower.errors import RequestRefused
+from sunshower.records import Schema
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.requests import TypedText
 
@@ -48,6 +51,27 @@ def test_the_record_of_a_stream_of_plain_tuples_of_one_field_is_itself(
     topology.requests("one", ["a"]).answer()
     run = cluster.submit(topology.graph())
     assert run.ask("one", ("a",)) == run.ask("one", "a") == [("a",)]
+
+
+@attrs.frozen
+class Private:
+    _number: int
+
+
+class Aliased(BaseModel):
+    number: int = Field(alias="Number")
+
+
+@pytest.mark.parametrize(("kind", "record"), [(Private, Private(5)), (Aliased, Aliased(Number=5))])
+def test_a_constructor_gets_the_fields_by_its_own_names(
+    cluster: SimCluster, kind: Any, record: Any
+) -> None:
+    topology = Topology("named")
+    topology.requests("asks", kind).answer()
+    run = cluster.submit(topology.graph())
+    (field,) = Schema.of(kind).fields
+    for value in (5, {field: 5}, record):
+        assert run.ask("asks", value) == [record]
 
 
 class Line(NamedTuple):

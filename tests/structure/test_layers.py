@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("texts", "value_types"),
     },
     "codec": {"errors", "record_types", "records", "value_types"},
-    "json_values": {"errors", "record_types", "records", "scalars", "value_types"},
+    "json_values": {"errors", "record_types", "records", "scalars", "texts", "value_types"},
     "arguments": {"errors", "texts"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,11 +20,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sunshower import Bolt, Context, JsonLines, Spout, run_inline
+from sunshower import Bolt, Context, JsonLines, Records, Spout, run_inline
 from sunshower import Topology as RightTopology
 from sunshower.arrow.record_columns import records_of
 from sunshower.clock import ManualClock
-from sunshower.errors import RecordMismatch
+from sunshower.errors import RecordMismatch, Unserialisable
+from sunshower.json_values import StoredValues
 from sunshower.kafka.producing.producer import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
@@ -213,8 +215,62 @@ def test_values_of_these_types_become_json(tmp_path: Path, value: Any, json: Any
 
 @pytest.mark.parametrize("value", [{1}, frozenset(), b"", np.int64(1), object()])
 def test_json_refuses_other_types(value: Any) -> None:
-    with pytest.raises(TypeError, match=rf"a {type(value).__name__} is not for JSON"):
+    with pytest.raises(TypeError, match=rf"\[0\]: a .*{type(value).__name__} is not for"):
         as_bytes([value])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": [Point(float("inf"))]}, r"a\[0\]\.x: inf is not for JSON: make it None or a text"),
+        ({"a": Line(({1},))}, r"a\.ends\[0\]: a set is not for JSON: make it a list"),
+        ({"a": {(1, 2): 3}}, "a: a key that is a tuple is not for JSON"),
+        ({"a": {1: 2, "1": 3}}, "a: the keys 1 and '1' are one in JSON"),
+        ({"a": [{"b": {None: 2, "null": 3}}]}, r"a\[0\]\['b'\]: the keys None and 'null' are"),
+    ],
+)
+def test_json_says_where_in_a_record_it_lacks_a_value(value: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        as_bytes(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            defaultdict(int),
+            r"a collections\.defaultdict, which a state does not store: keep a dict",
+        ),
+        (
+            Color.RED,
+            r"Color, which no annotation .*: name it there, as in `dict\[str, Color\]`",
+        ),
+    ],
+)
+def test_a_state_says_what_to_keep_in_place_of_a_value(value: Any, message: str) -> None:
+    with pytest.raises(Unserialisable, match=message):
+        StoredValues([], "a state").plain([value])
+
+
+def boxed(level: Any) -> Box[int]:
+    return Box(level)
+
+
+def boxes() -> Iterator[Box[int]]:
+    yield Box(1)
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda topology: topology.spout("boxes", Records(boxes)),
+        lambda topology: topology.spout("boxes", Records([Box(1)]), fields=Box[int]),
+        lambda topology: topology.spout("boxes", Records([Box(1)], type=Box)).map(boxed),
+    ],
+)
+def test_an_alias_of_a_generic_class_is_no_record_type(declare: Any) -> None:
+    with pytest.raises(RecordMismatch, match=r"Box\[int\] is no class: use Box, or derive a class"):
+        declare(RightTopology("boxes"))
 
 
 @pytest.mark.parametrize("annotation", [set[int], frozenset[int], time, timedelta, UUID])

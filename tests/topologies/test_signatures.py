@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar
 
 import pytest
 
@@ -17,6 +18,7 @@ from sunshower.topologies.signatures import (
     Signature,
     bolt_signature,
     fits,
+    result_record,
     spout_signature,
     type_arguments,
 )
@@ -136,12 +138,27 @@ def test_a_batch_function_is_known_by_its_decorator() -> None:
 def test_an_annotation_that_only_a_type_checker_can_read_is_refused() -> None:
     def function(word: Elsewhere) -> Iterator[Total]: ...
 
+    def misspelled(word: Word) -> dt.Tiem: ...  # type: ignore[name-defined]
+
     with pytest.raises(TopologyError, match=r"bolt 'it': .* function .*'Elsewhere' is not defined"):
         bolt_signature(function, "bolt 'it'")
+    with pytest.raises(TopologyError, match=r"of misspelled cannot be read .*no attribute 'Tiem'"):
+        bolt_signature(misspelled, "bolt 'it'")
 
 
 class Readable(NamedTuple):
     word: str
+
+    @classmethod
+    def of(cls, word: Word) -> Self:
+        return cls(word.word)
+
+    def parts(self) -> Iterator[Self]: ...
+
+
+@pytest.mark.parametrize("function", [Readable.of, Readable.parts])
+def test_self_is_the_class_of_the_method(function: Any) -> None:
+    assert result_record(function, "it") is Readable
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, IntFlag, StrEnum
 from math import isnan
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from types import new_class
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    TypedDict,
+    TypeVar,
+    get_origin,
+)
 from uuid import UUID
 
 import attrs
 import msgspec
 from hypothesis import strategies as st
+from typing_extensions import TypeAliasType
 
 from sunshower.connectors import Digits
 from tests.runtime.field_values import datetimes, times
@@ -51,6 +63,25 @@ class Mixed(Enum):
     TWO = "two"
 
 
+T = TypeVar("T")
+
+
+@dataclass
+class Boxed(Generic[T]):
+    value: T
+    number: int
+
+
+class BoxedTuple(NamedTuple, Generic[T]):
+    value: T
+    number: int
+
+
+class BoxedStruct(msgspec.Struct, Generic[T]):
+    value: T
+    number: int
+
+
 Cents = NewType("Cents", int)
 texts = st.text(st.characters(), max_size=4)  # with lone surrogates
 decimals = st.decimals(allow_nan=True, allow_infinity=True) | st.decimals(-9, 9, places=2)
@@ -85,13 +116,23 @@ SCALARS: tuple[Kind, ...] = (
 _KEYS = [(float, st.floats()), *(kind for kind in SCALARS if kind[0] not in (set[int], Any, float))]
 
 
-def _record(kind: Kind, is_tuple: bool) -> Kind:
+INNER: list[Callable[[Any], Any]] = [  # of a record with the fields `value` and `number`
+    lambda annotation: NamedTuple("Inner", [("value", annotation), ("number", int)]),
+    lambda annotation: make_dataclass("Inner", [("value", annotation), ("number", int)]),
+    lambda annotation: new_class("Inner", (Boxed[annotation],)),
+    *(lambda annotation, generic=generic: generic[annotation] for generic in (Boxed, BoxedTuple)),
+    lambda annotation: BoxedStruct[annotation],
+]
+
+
+def _record(kind: Kind, make: Callable[[Any], Any]) -> Kind:
     annotation, values = kind
-    if is_tuple:
-        record: Any = NamedTuple("Inner", [("value", annotation), ("number", int)])
-    else:
-        record = make_dataclass("Inner", [("value", annotation), ("number", int)])
-    return record, st.builds(record, values, st.integers(-9, 9))
+    record = make(annotation)
+    return record, st.builds(get_origin(record) or record, values, st.integers(-9, 9))
+
+
+def _alias(kind: Kind) -> Kind:
+    return TypeAliasType("Alias", kind[0]), kind[1]  # type: ignore[misc]
 
 
 def _list(kind: Kind) -> Kind:
@@ -113,11 +154,11 @@ def _dict(key: Kind, kind: Kind) -> Kind:
 
 
 def _larger(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
-    parts: list[Callable[[Kind], Kind]] = [_list, _tuple, _optional]
+    parts: list[Callable[[Kind], Kind]] = [_list, _tuple, _optional, _alias]
     return (
         st.builds(lambda make, kind: make(kind), st.sampled_from(parts), inner)
         | st.builds(_dict, st.sampled_from(_KEYS), inner)
-        | st.builds(_record, inner, st.booleans())
+        | st.builds(_record, inner, st.sampled_from(INNER))
     )
 
 

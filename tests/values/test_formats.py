@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from sunshower.errors import BadEmit
 from tests.runtime.field_values import hashables, values
@@ -24,6 +25,8 @@ def is_written_otherwise(value: Any) -> bool:
     return NUMPY_1 and isinstance(value, np.datetime64)
 
 
+MARKS = ["()", "(int)", "(float)", "(set)", "(Decimal)", "(dict)", "<Color>", "dict", "str", "a"]
+marked = st.dictionaries(st.sampled_from(MARKS), values | st.text(max_size=2), max_size=2)
 READ = [name for name in FORMATS if name not in ("hash", "JSON")]
 
 
@@ -57,7 +60,7 @@ def test_what_the_release_before_wrote_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-@given(value=nested | enums | values | hashables)
+@given(value=nested | enums | values | hashables | marked)
 def test_a_value_is_read_as_it_was_written_or_refused(name: str, value: Any) -> None:
     check(name, value)
 

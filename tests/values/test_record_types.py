@@ -575,14 +575,21 @@ def test_what_the_class_itself_refuses_is_refused_at_the_source(kind: Any) -> No
 class Limited(msgspec.Struct, forbid_unknown_fields=True):
     amount: Annotated[float, msgspec.Meta(ge=0)]
     name: Annotated[str, msgspec.Meta(max_length=3)] = "a"
+    age: Annotated[int | None, msgspec.Meta(ge=0)] = None
+
+
+class WrongLimit(NamedTuple):
+    name: Annotated[str, msgspec.Meta(ge=0)]
 
 
 def test_the_limits_of_msgspec_hold_at_the_source() -> None:
     read = Json(Limited).decoder("t", "value")
-    assert read(b'{"amount": 1}') == Limited(1)
-    for data in (b'{"amount": -1}', b'{"amount": 1, "name": "long"}', b'{"amount": 1, "x": 2}'):
+    assert read(b'{"amount": 1, "age": null}') == Limited(1)
+    for wrong in (b'"amount": -1', b'"name": "long"', b'"x": 2', b'"age": -1'):
         with pytest.raises(UnreadableRecord, match="Limited"):
-            read(data)
+            read(b'{"amount": 1, %s}' % wrong)
+    with pytest.raises(RecordMismatch, match=r"WrongLimit .*: Can only set `ge` on a numeric type"):
+        Json(WrongLimit).decoder("t", "value")
 
 
 class Cat(msgspec.Struct, tag=True):

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Self,
+    TypedDict,
+    TypeVar,
+)
 from uuid import UUID
 
 import msgpack
+import msgspec
 import pytest
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -24,6 +36,7 @@ from sunshower.kafka.formats import Json, MessagePack
 from tests.values.records_before import FILE, RECORDS
 
 Read = Callable[[Any, Any], Any]
+T = TypeVar("T")
 
 
 def from_json(kind: Any, value: Any) -> Any:
@@ -132,6 +145,11 @@ class Shape(Enum):
     FLAT = "flat"
 
 
+class Share(Enum):
+    HALF = 0.5
+    ALL = 1.0
+
+
 class Note(TypedDict):
     by: str
     on: NotRequired[date]
@@ -158,6 +176,8 @@ class Values(NamedTuple):
     pair: tuple[int, str] = (0, "")
     note: Note = {"by": ""}  # noqa: RUF012
     loose: Any = None
+    share: Share = Share.ALL
+    seen: AbstractSet[int] = frozenset()
 
 
 @every_format
@@ -184,6 +204,7 @@ class Values(NamedTuple):
         ("level", 1.0, "1.0 is no Level"),
         ("level", "1", "'1' is no Level"),
         ("shape", [1], r"\[1\] is no Shape"),
+        ("share", 2, "2 is no Share"),
         ("kind", "b", "'b' is none of 'a', 1, None"),
         ("kind", True, "True is none of"),
         ("pair", [1, "a", 2], "length 2"),
@@ -218,11 +239,47 @@ def test_a_value_of_another_type_is_refused_with_its_field(
         ("tags", [1, 1], {1}),
         ("note", {"by": "a", "more": 1}, {"by": "a", "more": 1}),
         ("loose", {"a": [1, None]}, {"a": [1, None]}),
+        *(("share", number, Share.ALL) for number in (1, 1.0)),
+        ("seen", [1, 1], frozenset({1})),
     ],
 )
 def test_a_value_of_its_type_is_read(read: Read, name: str, value: Any, expected: Any) -> None:
     read_value = getattr(read(Values, {name: value}), name)
     assert (type(read_value), read_value) == (type(expected), expected)
+
+
+class Limits(msgspec.Struct):
+    most: int = 1
+
+
+@dataclass
+class Fixed:
+    on: Final[date]
+    limits: Limits = Limits()  # noqa: RUF009
+    next: Self | None = None
+
+
+@dataclass
+class Chain(Generic[T]):
+    value: T
+    next: Self | None = None
+    of_lists: Chain[list[T]] | None = None  # a type without an end
+
+
+@dataclass
+class Chained:
+    dates: Chain[date]
+
+
+@every_format
+def test_a_final_field_and_self_are_converted_and_a_default_may_be_changeable(read: Read) -> None:
+    inner = Fixed(date(2026, 1, 3), Limits())
+    value = {"on": "2026-01-02", "next": {"on": "2026-01-03"}}
+    assert read(Fixed, value) == Fixed(date(2026, 1, 2), Limits(), inner)
+    day, last = "2026-01-02", {"value": "2026-01-03"}
+    chain = Chain(date(2026, 1, 2), Chain(date(2026, 1, 3)), Chain([date(2026, 1, 2)]))
+    value = {"dates": {"value": day, "next": last, "of_lists": {"value": [day]}}}
+    assert read(Chained, value) == Chained(chain)
 
 
 @pytest.mark.parametrize("data", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 5_000])

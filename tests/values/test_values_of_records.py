@@ -12,11 +12,13 @@ from copy import deepcopy
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from io import BytesIO
 from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import fastavro
 import numpy as np
 import psycopg
 import pyarrow as pa
@@ -27,6 +29,7 @@ from pyarrow import parquet
 
 from sunshower import Context, Records, Topology
 from sunshower.actors.shipping import CodeClasses, pickled
+from sunshower.arrow.message_schemas import avro_schema, avro_value, kind_of_records
 from sunshower.clock import ManualClock
 from sunshower.codec import Codec, RowList
 from sunshower.connectors import PostgresTable
@@ -495,6 +498,27 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
         assert schema == writer.encode(rows).schema
     for row in rows:  # what is in a batch does not decide on the columns
         assert writer.encode([row]).schema == writer.encode(rows).schema
+
+
+@given(annotated.records())
+def test_a_record_is_the_same_after_avro_or_is_refused(typed: tuple[type[Any], list[Any]]) -> None:
+    kind, rows = typed
+    try:
+        columns = kind_of_records(kind)
+        schema = fastavro.parse_schema(avro_schema(columns, {}))
+    except RecordMismatch as error:
+        assert "Row.value" in str(error)  # noqa: PT017
+        return
+    write, read = avro_value(columns), record_reader(kind)
+    for row in rows:
+        data = BytesIO()
+        try:
+            fastavro.schemaless_writer(data, schema, write(row))
+        except (Unserialisable, UnicodeEncodeError) as error:
+            assert annotated.may_misfit(row) or "a key is" in str(error), error  # noqa: PT017
+        else:
+            data.seek(0)
+            assert annotated.is_same(read(fastavro.schemaless_reader(data, schema)), row)
 
 
 @given(annotated.records())

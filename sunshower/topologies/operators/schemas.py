@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 from sunshower.arguments import NAME, AnyOf, Each
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import check_made
+from sunshower.record_types import is_record
 from sunshower.records import Schema
 from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
@@ -54,7 +55,8 @@ def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str)
     """The records that a function returns, one for each of `reads`."""
     (first, *_), returns = _one_record(function, where)
     _check_reads(first, reads, where)
-    if get_origin(returns) is not tuple and isinstance(get_origin(returns), type):
+    origin = get_origin(returns)
+    if isinstance(origin, type) and origin is not tuple and not is_record(origin):
         raise RecordMismatch(
             f"{where}: {name_of(function)} returns {name_of(returns)}; map makes one record of "
             "one, -> Word; what makes several is for .flat_map"

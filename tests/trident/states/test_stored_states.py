@@ -7,9 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +31,7 @@ from sunshower import (
 from sunshower.clock import SystemClock
 from sunshower.connectors.state_files import content_of, read_into
 from sunshower.errors import ConfigError, FailedBatch, StoreUnreachable
+from sunshower.json_values import json_text
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state.sqlite import SqliteBacking
 from sunshower.topologies.components import Context
@@ -173,6 +177,47 @@ def test_a_table_with_columns_of_a_record_is_imported(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"key": ["a", "b"], "word": ["x", "y"]}), sink)
     state = imported(program(_counted, fresh(tmp_path)), bytes(sink.getvalue()), "f.parquet")
     assert dict(state.items()) == {"a": Word("x", 0), "b": Word("y", 0)}
+
+
+class Camel(msgspec.Struct, rename="camel"):
+    unit_price: int
+    sold_on: date | None = None
+
+
+class Keyed(msgspec.Struct, rename={"word": "key"}):
+    word: str
+    number: int = 0
+
+
+class Valued(msgspec.Struct, rename={"word": "value"}):
+    word: str
+
+
+@attrs.define
+class Private:
+    _number: int
+
+
+def camel(row: Word, state: KeyState[Camel]) -> None: ...
+def keyed(row: Word, state: KeyState[Keyed]) -> None: ...
+def valued(row: Word, state: KeyState[Valued]) -> None: ...
+def private(row: Word, state: KeyState[Private]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("process", "record"),
+    [
+        (camel, Camel(3, date(2026, 1, 2))),
+        (keyed, Keyed("x", 4)),
+        (valued, Valued("x")),
+        (private, Private(5)),
+    ],
+)
+def test_records_with_other_names_in_messages_can_be_imported(process: Any, record: Any) -> None:
+    check_round_trip(lambda: program(process, MemoryState()), {"a": record, "b": record})
+    line = json_text({"key": "a", "value": record}).encode()
+    state = imported(program(process, MemoryState()), line)
+    assert dict(state.items()) == {"a": record}
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
     raw = str(getattr(kind, "__annotations__", {}).get("state", ""))
     try:
         annotation = get_type_hints(kind).get("state") if issubclass(kind, Bolt) else None
-    except (NameError, TypeError):  # what is imported for type checkers alone
+    except (NameError, AttributeError, SyntaxError, TypeError):  # imported for type checkers alone
         annotation = None
     is_state = annotation is KeyValueState or get_origin(annotation) is KeyValueState
     if issubclass(kind, Bolt) and not is_state and ("KeyValueState" in raw or "KeyState" in raw):

@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from itertools import cycle
 from types import NoneType
-from typing import Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 from sunshower.arguments import check_names
 from sunshower.errors import RecordMismatch, TopologyError
@@ -466,10 +466,8 @@ def _check_field(rows: str, schema: Schema, field: TimeField, where: str, remedy
 
 def _annotation(schema: Schema, field: str) -> Any:
     """The type of a field as annotated; Any if that is not known."""
-    try:
-        return get_type_hints(schema.type).get(field, Any)
-    except (NameError, TypeError):
-        return Any
+    kind = schema.kind(field)
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _is_no_time(kind: Any) -> bool:
