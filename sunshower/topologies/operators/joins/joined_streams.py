@@ -47,6 +47,7 @@ from sunshower.topologies.operators.windows.event_times import (
     declared_time,
     zone_named,
 )
+from sunshower.topologies.operators.windows.window_kinds import check_comparable
 from sunshower.topologies.outputs import Columns
 
 _PAIRS, _HALVES = ("inner", "left", "outer"), ("semi", "anti")
@@ -288,6 +289,7 @@ def _times_of(left: Any, right: Any, settings: JoinSettings, where: str) -> list
     times = [time, time._replace(name=time.name if name is None else name, zone=zone)]
     for stream, field in zip((left, right), times, strict=True):
         stream.schema.check_field(field.name, where)
+    check_comparable([(left.schema, times[LEFT]), (right.schema, times[RIGHT])], where)
     return times
 
 
@@ -343,6 +345,7 @@ def declared_as_of(
     zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
     times = time, time._replace(name=table.field, zone=zone)
     stream.schema.check_field(time.name, where)
+    check_comparable([(stream.schema, times[LEFT]), (changes.schema, times[RIGHT])], where)
     for side in (stream, changes):
         refuse_updates(side.lineage, where, "A join as of a time", _INSTEAD_AS_OF)
     left = stream.schema, table.by if on is None else on

@@ -474,7 +474,7 @@ def _annotation(schema: Schema, field: str) -> Any:
 
 def _is_no_time(kind: Any) -> bool:
     """Whether values of an annotation can be no event times."""
-    if kind is Any:  # a class since Python 3.11
+    if kind in (Any, object):  # Any is a class since Python 3.11
         return False
     if kind.__module__ == "numpy":
         return False

@@ -34,6 +34,7 @@ from sunshower.topologies.operators.windows.event_times import (
     zone_named,
 )
 from sunshower.topologies.signatures import options_of
+from sunshower.value_types import without_numpy
 
 # ---- days, weeks and months of a time zone, as panes of windows ----------------------------------
 
@@ -329,7 +330,7 @@ def _window(
     at_end: AtEnd,
 ) -> Window:
     """A window of the only one of the lengths that is given."""
-    given = {word: length for word, length in lengths.items() if length is not None}
+    given = {word: without_numpy(length) for word, length in lengths.items() if length is not None}
     if len(given) != 1:
         raise ConfigError(
             "window: give either count=… rows or seconds=…, or one of days=, weeks= and months="
@@ -351,7 +352,7 @@ def _window(
         )
     of_clock = calendar is not None and field is None  # then its zone is that of the days alone
     time = _time(field, late, None if of_clock else zone, ahead, unit, by_count=by_count)
-    every = length if every is None else every
+    every = length if every is None else without_numpy(every)
     if not offset and not calendar:
         return Window(length, every, by_count, time, late, at_end)
     of_zone = zone_named(zone, "window") or "UTC"
@@ -479,6 +480,23 @@ def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
         unit = None if window.time is None else window.time.unit
         may_be_dates = kinds <= {datetime, date, NoneType, Any} and unit in (None, "s")
     return _NUMBER | datetime if may_be_dates else _NUMBER
+
+
+def check_comparable(streams: Sequence[tuple[Schema, TimeField]], where: str) -> None:
+    """Raise TopologyError for event times that are compared, of which some are datetimes, and some
+    numbers whose unit is not known."""
+    dates, numbers = list[str](), list[str]()
+    for schema, time in streams:
+        kinds = {*options_of(schema.kind(time.name))} - {NoneType}
+        for names, ones in ((dates, {datetime, date}), (numbers, {int, float, Decimal})):
+            if kinds and kinds <= ones:
+                names.append(f"field {time.name!r} of {schema.name}")
+    if dates and numbers and all(time.unit is None for _, time in streams):
+        raise TopologyError(
+            f"{where}: {dates[0]} is a datetime, in seconds, and {numbers[0]} is a number of any "
+            'unit: give unit="s" if it counts seconds since 1970, or make a datetime of it before, '
+            "with .map"
+        )
 
 
 def with_dates(
