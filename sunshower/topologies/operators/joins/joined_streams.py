@@ -47,11 +47,11 @@ from sunshower.topologies.operators.windows.event_times import (
     declared_time,
     zone_named,
 )
-from sunshower.topologies.operators.windows.window_kinds import check_comparable
 from sunshower.topologies.outputs import Columns
 
 _PAIRS, _HALVES = ("inner", "left", "outer"), ("semi", "anti")
 _TIME = Values(float, "a number", least=0)
+_WITHIN = Values(float, "a number, or a pair of numbers,", least=0)
 _KEEP = Values(float, "a number of seconds", least=0, above=True).or_else("none", None)
 _INSTEAD_AS_OF = "Their rows have no event time; join before the aggregate, or without as_of="
 _OF_EVENT_TIME = ("field", "other_field", "late", "zone", "other_zone", "ahead", "unit")
@@ -260,7 +260,7 @@ def _bounds_of(left: Any, settings: JoinSettings, how: str, where: str) -> Partn
         return Interval()
     pair = within if isinstance(within, tuple | list) and len(within) == 2 else (within, within)
     for length in pair:
-        _TIME.check(f"{where}: within", length, TopologyError)
+        _WITHIN.check(f"{where}: within", length, TopologyError)
     return Distance(*pair)
 
 
@@ -289,7 +289,6 @@ def _times_of(left: Any, right: Any, settings: JoinSettings, where: str) -> list
     times = [time, time._replace(name=time.name if name is None else name, zone=zone)]
     for stream, field in zip((left, right), times, strict=True):
         stream.schema.check_field(field.name, where)
-    check_comparable([(left.schema, times[LEFT]), (right.schema, times[RIGHT])], where)
     return times
 
 
@@ -345,7 +344,6 @@ def declared_as_of(
     zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
     times = time, time._replace(name=table.field, zone=zone)
     stream.schema.check_field(time.name, where)
-    check_comparable([(stream.schema, times[LEFT]), (changes.schema, times[RIGHT])], where)
     for side in (stream, changes):
         refuse_updates(side.lineage, where, "A join as of a time", _INSTEAD_AS_OF)
     left = stream.schema, table.by if on is None else on

@@ -47,7 +47,6 @@ from sunshower.topologies.operators.windows.event_times import (
     declared_time,
 )
 from sunshower.topologies.operators.windows.ordered_process import OrderedProcess
-from sunshower.topologies.operators.windows.window_kinds import check_comparable
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -580,6 +579,4 @@ def _times_of_all(
         )
     for (stream, _), field in zip(inputs, names, strict=True):
         stream.schema.check_field(field, where)
-    times = [declared_time(field, settings, where) for field in names]
-    check_comparable([*zip((stream.schema for stream, _ in inputs), times, strict=True)], where)
-    return times
+    return [declared_time(field, settings, where) for field in names]

@@ -482,23 +482,6 @@ def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 
-def check_comparable(streams: Sequence[tuple[Schema, TimeField]], where: str) -> None:
-    """Raise TopologyError for event times that are compared, of which some are datetimes, and some
-    numbers whose unit is not known."""
-    dates, numbers = list[str](), list[str]()
-    for schema, time in streams:
-        kinds = {*options_of(schema.kind(time.name))} - {NoneType}
-        for names, ones in ((dates, {datetime, date}), (numbers, {int, float, Decimal})):
-            if kinds and kinds <= ones:
-                names.append(f"field {time.name!r} of {schema.name}")
-    if dates and numbers and all(time.unit is None for _, time in streams):
-        raise TopologyError(
-            f"{where}: {dates[0]} is a datetime, in seconds, and {numbers[0]} is a number of any "
-            'unit: give unit="s" if it counts seconds since 1970, or make a datetime of it before, '
-            "with .map"
-        )
-
-
 def with_dates(
     window: AnyWindow, out: Schema, width: int, rows: Iterable[Sequence[Any]]
 ) -> Iterable[Sequence[Any]]:

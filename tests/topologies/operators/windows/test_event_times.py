@@ -35,7 +35,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import BadEmit, RecordMismatch, TopologyError, TopologyFailed
+from sunshower.errors import BadEmit, RecordMismatch, TopologyFailed
 from sunshower.simulation import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.event_times import (
@@ -359,66 +359,6 @@ def with_timer(stream: Any, settings: dict[str, Any]) -> Any:
 
 def begin_of(row: Any) -> Row:
     return Row(row[0], datetime(2024, 1, 1, tzinfo=UTC))
-
-
-class Dated(NamedTuple):
-    k: str
-    on: datetime
-
-
-class Counted(NamedTuple):
-    k: str
-    at: int
-    more: int
-
-
-def as_of(stream: Any, dated: Any, *, state: Any = None, **unit: Any) -> Any:
-    table = stream.group_by("k").table(field="at", **({"state": state} if state else {}))
-    return dated.join(table, "k", as_of="on", **unit)
-
-
-def by_timer(stream: Any, dated: Any, **unit: Any) -> Any:
-    def process(row: Dated | Counted, state: KeyState[int]) -> Iterator[Row]:
-        yield Row(row.k, state.time)
-
-    def on_timer(k: str, state: KeyState[int]) -> None: ...
-
-    both = stream.group_by("k").connect(dated.group_by("k"))
-    return both.process(process, on_timer=on_timer, event_time=["at", "on"], **unit)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    "combine",
-    [
-        lambda s, d, **unit: s.join(d, "k", within=1, field="at", other_field="on", **unit),
-        as_of,
-        by_timer,
-    ],
-)
-def test_datetimes_are_compared_with_numbers_of_a_known_unit_alone(kind: str, combine: Any) -> None:
-    def assemble(**unit: Any) -> Topology:
-        topology = Topology("times")
-        noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
-        rows = [Counted("a", int(noon.timestamp()), 1)], [Dated("a", noon)]
-        if kind == "batches":
-            store = InMemory()
-            spouts = [FixedBatchSpout(some, 1, type=type(some[0])) for some in rows]
-            streams = [
-                batches(topology, f"in-{n}", spout, store=store if not n else None, group="g")
-                for n, spout in enumerate(spouts)
-            ]
-        else:
-            streams = [
-                topology.spout(f"in-{n}", Records(some, type=type(some[0])))
-                for n, some in enumerate(rows)
-            ]
-        combine(*streams, **unit, **({"state": MemoryState()} if kind == "batches" else {}))
-        return topology
-
-    with pytest.raises(TopologyError, match=r"'on' of Dated.* is a datetime, .* 'at' of Counted"):
-        assemble()
-    assemble(unit="s").graph()
 
 
 @BOTH
