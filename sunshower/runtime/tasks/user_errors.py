@@ -17,9 +17,11 @@ from typing import Any
 
 from sunshower.record_types import record_type_of
 from sunshower.texts import describe, did_you_mean
+from sunshower.topologies.operators.windows.watermarks import Watermark
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
+_OWN = "sunshower.trident.", Watermark.__module__  # of batches and watermarks, not of a user
 _RECORD_BYTES = 200  # of a record in an error
 _FIELDS_MAX = 3  # more are not named
 _FRAMES_MAX = 3  # of the user in a traceback
@@ -34,7 +36,7 @@ def about(error: BaseException, record: Any, step: str) -> str:
     "step `add`, field `amount` of Sale(item='a', amount=5)". `record`: what the component has got;
     `step`: its name, unless a function of the user is known. Empty if neither is known."""
     frames = [*_user_frames(error)]
-    if type(record).__module__.startswith("sunshower.trident."):  # of batches, not of a user
+    if type(record).__module__.startswith(_OWN):
         record = None
     if frames:
         code = frames[0][0].f_code
