@@ -17,11 +17,11 @@ from typing import Any
 
 from sunshower.record_types import record_type_of
 from sunshower.texts import describe, did_you_mean
-from sunshower.topologies.operators.windows.watermarks import Watermark
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
-_OWN = "sunshower.trident.", Watermark.__module__  # of batches and watermarks, not of a user
+# Modules whose records are of batches and watermarks, not of a user.
+_OWN = "sunshower.trident.", "sunshower.topologies.operators.windows."
 _RECORD_BYTES = 200  # of a record in an error
 _FIELDS_MAX = 3  # more are not named
 _FRAMES_MAX = 3  # of the user in a traceback

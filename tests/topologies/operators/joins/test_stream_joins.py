@@ -252,7 +252,8 @@ def test_each_record_has_the_key_that_it_came_with(how: Any, keys: Sequence[Any]
     """Equal keys of several types are one key of the join."""
     topology = Topology("orders")
     orders = source(topology, Order, [Order(key, n, "x") for n, key in enumerate(keys)])
-    paid = [Payment("1", 0, 5)] + [Payment(1, n, 5) for n in range(4) if how == "semi"]  # type: ignore[arg-type]
+    one: Any = 1
+    paid = [Payment("1", 0, 5)] + [Payment(one, n, 5) for n in range(4) if how == "semi"]
     payments = source(topology, Payment, paid)
     joined = orders.join(payments, "order", **{**WITHIN, "within": 0, "late": 9}, how=how)
     joined.shuffle().bolt("kept", Kept)
