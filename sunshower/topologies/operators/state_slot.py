@@ -245,14 +245,16 @@ class TaskMemory:
 
 def stamped(plain: Any, now: Time) -> Any:
     """A converted value with its time, as it is stored."""
-    return {"(at)": [str(now) if isinstance(now, Decimal) else now, plain]}
+    return {"(at)": [{"(Decimal)": str(now)} if isinstance(now, Decimal) else now, plain]}
 
 
 def unstamped(stored: Any) -> tuple[Time | None, Any]:
     """The time of a stored value, None without one, and the value."""
     match stored:
-        case {"(at)": [int() | float() | str() as at, plain], **others} if not others:
-            return Decimal(at) if isinstance(at, str) else at, plain
+        case {"(at)": [int() | float() as at, plain], **others} if not others:
+            return at, plain
+        case {"(at)": [{"(Decimal)": str() as text}, plain], **others} if not others:
+            return Decimal(text), plain
     return None, stored
 
 
