@@ -74,8 +74,8 @@ def match_schema(function: Any, fields: Columns | None, where: str) -> Schema:
 def check_predicate(function: Any, reads: Schema, where: str) -> None:
     """Raise RecordMismatch unless the function maps records of `reads` to a bool, and TopologyError
     for a generator function."""
-    _refuse_generator(function, where)
     (first, *_), returns = _one_record(function, where)
+    _refuse_generator(function, where)
     _check_reads(first, reads, where)
     if returns not in (bool, Any):
         raise RecordMismatch(
@@ -95,8 +95,8 @@ def check_choice(function: Any, reads: Schema, where: str) -> None:
 def check_reader(function: Any, reads: Schema, where: str) -> None:
     """Raise TopologyError unless it is a function of one record, and no generator function;
     RecordMismatch, unless of a record of `reads`."""
-    _refuse_generator(function, where)
     (first, *_), _ = _one_record(function, where)
+    _refuse_generator(function, where)
     _check_reads(first, reads, where)
 
 
