@@ -294,7 +294,7 @@ def text_of_key(key: Any) -> str:
             return f"[{','.join([*map(text_of_key, key)])}]"
         except RecursionError as error:
             raise Unserialisable(f"a tuple is not for JSON: {error}") from error
-    return text_of(listed(_number_as_key(key_of_value(key))))
+    return text_of(listed(number_as_key(key_of_value(key))))
 
 
 def texts_of_keys(keys: Sequence[Any]) -> list[str]:
@@ -345,14 +345,14 @@ def hashable(value: Any) -> Any:
     return key_of_value(value)
 
 
-def _number_as_key(key: Any) -> Any:
+def number_as_key(key: Any) -> Any:
     """Equal numbers as one of them: whole floats and bools as integers."""
     if type(key) is tuple:
-        return tuple(map(_number_as_key, key))
+        return tuple(map(number_as_key, key))
     if type(key) is DictKey:
-        return DictKey({_number_as_key(n): _number_as_key(item) for n, item in key.items()})
+        return DictKey({number_as_key(n): number_as_key(item) for n, item in key.items()})
     if type(key) is frozenset:
-        return frozenset(map(_number_as_key, key))
+        return frozenset(map(number_as_key, key))
     if type(key) is Decimal:
         return as_number(key)
     is_whole = type(key) is bool or (type(key) is float and key.is_integer())

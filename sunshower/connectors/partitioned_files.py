@@ -54,6 +54,8 @@ from sunshower.topologies.operators.windows.window_kinds import (
     AlignedWindow,
     AnyWindow,
     Window,
+    reader_of,
+    type_of_end,
 )
 from sunshower.topologies.record_parts import RecordParts
 from sunshower.topologies.streams import Stream
@@ -134,7 +136,7 @@ class PartitionedFiles:
         if isinstance(stream, BatchStream):
             return self._of_batches(stream, time)
         where = f"{stream}, {self.where}"
-        stream.schema.check_field(time.name, where)
+        self._check(stream.schema, where)
         lines = _Lines(self, stream.schema, are_ends=end_field(origins_of(stream), time.name))
         stream.topology.keep_place(os.path.realpath(self.place), where)
         notes: Stream[Any] = stream.local_or_shuffle().bolt(
@@ -154,7 +156,7 @@ class PartitionedFiles:
 
     def _of_batches(self, stream: BatchStream[Any], time: TimeField) -> BatchStream[Any]:
         where = stream.stage.where(self.where)
-        stream.schema.check_field(time.name, where)
+        self._check(stream.schema, where)
         lines = _Lines(
             self, stream.schema, are_ends=end_field(origins_of_batches(stream), time.name)
         )
@@ -177,6 +179,12 @@ class PartitionedFiles:
         delivered(rows, _Delivery(self.place), state, f"{self.name}-rows", where)
         return rows.filter(_is_complete).map(_completed)
 
+    def _check(self, schema: Schema, where: str) -> None:
+        """Raise TopologyError for records without times for the window."""
+        assert self.window.field is not None
+        schema.check_field(self.window.field, where)
+        type_of_end(self.window, schema, where)
+
     def _about(self, time: TimeField) -> Any:
         about = {"zone": time.zone, "ahead": time.ahead, "unit": time.unit}
         return {**about, "event_time": time.name, "late": self.window.late}
@@ -195,17 +203,17 @@ class _Lines:
         self.parts = RecordParts(files.where)
 
     def prepare(self) -> None:
-        time = self._window.time
-        assert time is not None
-        self._reader, self._named = time.reader(self._schema), self.parts.getter(None)
+        reader = reader_of(self._window, self._schema)
+        assert reader is not None
+        self._reader, self._named = reader, self.parts.getter(None)
         self._panes = self._window.divided()
         self._periods: dict[tuple[int, bool], tuple[str, Time]] = {}
 
     def of(self, record: Any) -> tuple[str, Time, Time, str]:
         """The partition of a record, its event time, the end of its period, and its line."""
-        (value,) = self._reader.values([record])
-        time = self._reader.of_value(value)
-        name, end = self._period(time, is_date=is_date(value))
+        values = self._reader.values([record])
+        (time,) = self._reader.of_values(values)
+        name, end = self._period(time, is_date=is_date(values[0]))
         if self._by is not None:
             name = f"{name}/{_folder_name(self._by(record))}"
         return name, time, end, f"{json_text(self._named(record))}\n"

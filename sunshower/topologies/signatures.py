@@ -121,6 +121,11 @@ def bolt_signature(code: Any, where: str) -> Signature:
     return _function_signature(code, where)
 
 
+def is_generator(function: Any) -> bool:
+    """Whether a call returns a generator, which has done nothing yet, and is true."""
+    return any(map(inspect.isgeneratorfunction, (function, type(function).__call__)))
+
+
 def fits(annotation: Any, schema: Schema) -> bool:
     """Whether records of `schema` match `annotation`."""
     if isinstance(schema, ConnectedSchema):

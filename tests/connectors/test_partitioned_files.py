@@ -24,7 +24,7 @@ from sunshower import (
 )
 from sunshower.clock import ManualClock
 from sunshower.connectors import CompletePartition, PartitionedFiles
-from sunshower.errors import TopologyError
+from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
@@ -199,6 +199,25 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "clicks").touch()
     with pytest.raises(TopologyError, match="clicks is a file; give a folder"):
         PartitionedFiles(tmp_path / "clicks", TENS, state=MemoryState())
+
+
+def test_days_of_numbers_need_their_unit(tmp_path: Path) -> None:
+    class Sent(NamedTuple):
+        user: str
+        at: Any
+
+    day = tumbling(days=1, field="at")
+    with pytest.raises(TopologyError, match="'at' is a number, and days= needs its unit"):
+        written(tmp_path, Records([Click("a", 1)], type=Click), day)
+    files = PartitionedFiles(tmp_path, day, state=MemoryState())
+    spout = FixedBatchSpout([], 1, type=Click)
+    with pytest.raises(TopologyError, match="'at' is a number, and days= needs its unit"):
+        batches(Topology("clicks"), "in", spout, store=InMemory()).apply(files)
+    with pytest.raises(TopologyFailed, match="a number, and days= of the window needs its unit"):
+        written(tmp_path, Records([Sent("a", 1_704_067_200_000)], type=Sent), day)
+    in_millis = tumbling(days=1, field="at", unit="ms")
+    written(tmp_path, Records([Sent("a", 1_704_067_200_000)], type=Sent), in_millis)
+    assert markers(tmp_path) == {"day=2024-01-01"}
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0)])

@@ -20,6 +20,8 @@ from sunshower.texts import describe, did_you_mean
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
+# Modules whose records are of batches and watermarks, not of a user.
+_OWN = "sunshower.trident.", "sunshower.topologies.operators.windows."
 _RECORD_BYTES = 200  # of a record in an error
 _FIELDS_MAX = 3  # more are not named
 _FRAMES_MAX = 3  # of the user in a traceback
@@ -34,7 +36,7 @@ def about(error: BaseException, record: Any, step: str) -> str:
     "step `add`, field `amount` of Sale(item='a', amount=5)". `record`: what the component has got;
     `step`: its name, unless a function of the user is known. Empty if neither is known."""
     frames = [*_user_frames(error)]
-    if type(record).__module__.startswith("sunshower.trident."):  # of batches, not of a user
+    if type(record).__module__.startswith(_OWN):
         record = None
     if frames:
         code = frames[0][0].f_code

@@ -26,6 +26,7 @@ from sunshower.topologies.signatures import (
     bolt_signature,
     element_of,
     fits,
+    is_generator,
     name_of,
     options_of,
     record_type,
@@ -73,8 +74,10 @@ def match_schema(function: Any, fields: Columns | None, where: str) -> Schema:
 
 
 def check_predicate(function: Any, reads: Schema, where: str) -> None:
-    """Raise RecordMismatch unless the function maps records of `reads` to a bool."""
+    """Raise RecordMismatch unless the function maps records of `reads` to a bool, and TopologyError
+    for a generator function."""
     (first, *_), returns = _one_record(function, where)
+    _refuse_generator(function, where)
     _check_reads(first, reads, where)
     if returns not in (bool, Any):
         raise RecordMismatch(
@@ -92,9 +95,10 @@ def check_choice(function: Any, reads: Schema, where: str) -> None:
 
 
 def check_reader(function: Any, reads: Schema, where: str) -> None:
-    """Raise TopologyError unless it is a function of one record; RecordMismatch, unless of a record
-    of `reads`."""
+    """Raise TopologyError unless it is a function of one record, and no generator function;
+    RecordMismatch, unless of a record of `reads`."""
     (first, *_), _ = _one_record(function, where)
+    _refuse_generator(function, where)
     _check_reads(first, reads, where)
 
 
@@ -378,6 +382,14 @@ def bound_aggregators(
     kinds = [*map(schema.kind, by), *more.values()]
     kinds += [kind for aggregator in bound for kind in aggregator.kinds(schema)]
     return bound, declared_schema([*by, *more, *emitted], kinds, by, fields, where)
+
+
+def _refuse_generator(function: Any, where: str) -> None:
+    if is_generator(function):
+        raise TopologyError(
+            f"{where}: {name_of(function)} is a generator function, and here nothing reads what it "
+            "yields; return the result, without yield"
+        )
 
 
 def _one_record(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:

@@ -15,6 +15,7 @@ one. `BatchSlot` (sunshower/trident/stages/persisting.py) writes under the numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sunshower.errors import (
@@ -47,6 +48,7 @@ from sunshower.topologies.operators.states import (
 
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Component
+    from sunshower.topologies.operators.windows.event_times import Time
 
 Join: TypeAlias = Callable[[Sequence[FoundPart]], Mapping[Key, Any]]  # as Moving.join
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
@@ -241,16 +243,18 @@ class TaskMemory:
 # ---- versions ------------------------------------------------------------------------------------
 
 
-def stamped(plain: Any, now: float) -> Any:
+def stamped(plain: Any, now: Time) -> Any:
     """A converted value with its time, as it is stored."""
-    return {"(at)": [now, plain]}
+    return {"(at)": [{"(Decimal)": str(now)} if isinstance(now, Decimal) else now, plain]}
 
 
-def unstamped(stored: Any) -> tuple[float | None, Any]:
+def unstamped(stored: Any) -> tuple[Time | None, Any]:
     """The time of a stored value, None without one, and the value."""
     match stored:
         case {"(at)": [int() | float() as at, plain], **others} if not others:
-            return float(at), plain
+            return at, plain
+        case {"(at)": [{"(Decimal)": str() as text}, plain], **others} if not others:
+            return Decimal(text), plain
     return None, stored
 
 

@@ -12,7 +12,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.arguments import FLAG, Instance
@@ -47,6 +46,7 @@ from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.batch_windows import ON_TIME, CountedWindows, Windows, moved_windows
+from sunshower.trident.stages.keyed_operators import KeyedInBatches
 from sunshower.trident.stages.persisting import BatchSlot, Lookup, QueryState
 from sunshower.trident.stages.plan import ByFields, Sharing, TaskSettings, Timed, ToFirst
 
@@ -427,8 +427,7 @@ def follow_times(stream: AnyBatches, time: TimeField | None, where: str) -> list
 
 def origins_of(stream: AnyBatches) -> Iterator[Origin]:
     """The spouts and the nearest windows of time upstream, also those of a table."""
-    all_read = attrgetter("origins")  # a joined row has fields of a table, too
-    for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows), all_read):
+    for rows in _up_to(stream, lambda rows: isinstance(rows.operator, Windows), _made_of):
         operator = rows.operator
         if isinstance(operator, Windows):
             yield operator.out.fields, len(operator.by)
@@ -444,6 +443,12 @@ def _read_by(rows: StageRows[BatchStage]) -> Iterator[StageRows[BatchStage]]:
             reader is rows and number >= silent for reader, number in origin.readers
         ):
             yield origin
+
+
+def _made_of(rows: StageRows[BatchStage]) -> Sequence[StageRows[BatchStage]]:
+    """What rows have fields of: also of a table, and of a semi or an anti join its left side."""
+    timed = rows.operator.timed if isinstance(rows.operator, KeyedInBatches) else None
+    return rows.origins[: None if timed is None else timed.passes]
 
 
 def _up_to(

@@ -274,7 +274,7 @@ class Windows(Persist, Timed):
         self._is_known = False  # memory has the other groups alone
         whole = {**counts, "late": value["late"] + counts["late"] - half["value"]["late"]}
         times = [of["time"] for of in (value, counts) if of["time"] is not None]
-        whole["time"] = max(times, default=None)
+        whole["time"] = highest(times) if times else None
         fired = [*self._rows_in(value, "fired"), *fired]
         late = [*self._rows_in(value, "late_rows"), *late]
         return self._with_rows(whole, fired, late), fired, late
@@ -466,7 +466,7 @@ def _moved(parts: Sequence[FoundPart], width: int, window: AnyWindow) -> dict[st
     """The value of a new task from those of former tasks. Only rows and panes of the last batch can
     be asked for again."""
     former = [(part, part.beside.get(KEY) or _NOTHING_YET) for part in parts]
-    latest: Any = max((old["time"] for _, old in former if old["time"] is not None), default=None)
+    latest = highest(old["time"] for _, old in former if old["time"] is not None)
     lists: dict[str, list[Any]] = {name: [] for name in ("fired", "late_rows", "groups", "behind")}
     late = length_of(window.late)
     panes = window.divided() if isinstance(window, Window) else None
@@ -476,14 +476,14 @@ def _moved(parts: Sequence[FoundPart], width: int, window: AnyWindow) -> dict[st
             lists[name] += [row for row in rows if part.gets(_group_of(row, width))]
         lists["groups"] += [each for each in old.get("groups", ()) if part.gets(hashable(each[0]))]
         time = old["time"]
-        if time is not None and time < latest and panes is not None:
+        if time is not None and is_before(time, latest) and panes is not None:
             ended = [panes.of_time(minus(at, late)) for at in (time, latest)]
             groups = {key[1]: None for key, _ in part.items() if type(key) is tuple}
             if ended[0] < ended[1]:
                 lists["behind"] += [[listed(group), time] for group in groups]
     count = sum(old["late"] for part, old in former if part.is_heir)
     more = {name: values for name, values in lists.items() if values or name == "fired"}
-    return {"time": latest, "late": count, **more}
+    return {"time": None if latest == -inf else latest, "late": count, **more}
 
 
 def _half_of(part: FoundPart, txid: int) -> Any:

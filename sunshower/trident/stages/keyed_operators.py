@@ -26,7 +26,6 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
-    as_float,
     highest,
     lowest,
     minus,
@@ -209,7 +208,7 @@ class KeyedInBatches(Persist, Timed):
         if self._order is not None:
             batch.sort(key=self._order)
         before = ReachedInBatch(batch.sources, before=True)
-        time = before.begun_s if self.event_time is None else as_float(before.time(0))
+        time = before.begun_s if self.event_time is None else before.time(0)
         if self.sources:
             self.calls.set_time(time)
         outputs = self._process(batch, attempt.txid, before, time)
@@ -230,9 +229,7 @@ class KeyedInBatches(Persist, Timed):
                 self.timed.take_back(dict(zip(changes, before, strict=True)), changes)
         self.slot.changes = {}
 
-    def _process(
-        self, rows: TimedRows, txid: int, before: ReachedInBatch, time: float
-    ) -> list[Any]:
+    def _process(self, rows: TimedRows, txid: int, before: ReachedInBatch, time: Time) -> list[Any]:
         """The rows of the calls, and of what is due after them."""
         calls, timed, outputs = self.calls, self.timed, list[Any]()
         if timed is not None:
@@ -243,7 +240,7 @@ class KeyedInBatches(Persist, Timed):
         calls.announce(rows)
         for row in rows:
             if self._reader is not None:
-                calls.set_time(max(time, as_float(self._reader.time(row))))
+                calls.set_time(highest([time, self._reader.time(row)]))
             outputs += calls.expand(row)
         if self._reader is not None:
             calls.set_time(time)

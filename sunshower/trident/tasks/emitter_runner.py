@@ -25,7 +25,7 @@ from sunshower.state.tree import Tree, parent
 from sunshower.texts import describe
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeReader
+from sunshower.topologies.operators.windows.event_times import ClockLimit
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.coordination.attempts import BatchCommand, SourceTime
 from sunshower.trident.coordination.transactional_log import letter_without_rows, letters
@@ -233,7 +233,7 @@ class EmitterRunner:
             reader = field.reader(schema)
         else:  # that of the emitter is of the spout that it has opened
             function = getattr(emitter, "event_time", function)
-            reader = TimeReader("event_time()", function, *field.zones)
+            reader = field.reader_by("event_time()", function)
         reader.what += f" of spout {self._source.id!r}"
         limit = ClockLimit(reader.what, field)
         times = ReachedTimes(reader, context.clock, self._interval_s, limit)

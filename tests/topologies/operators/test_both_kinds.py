@@ -113,6 +113,21 @@ def test_each_operator_does_what_python_does(run: Run, assemble: Any, expected: 
     assert sorted(rows) == sorted(map(tuple, expected))
 
 
+@pytest.mark.parametrize(
+    "assemble",
+    [
+        lambda s: s.filter(twice),
+        lambda s: s.branch(is_a, twice),
+        lambda s: s.peek(twice),
+        lambda s: s.group_by("shop").window(tumbling(count=2), count(where=twice)),
+        lambda s: s.group_by("shop").window(tumbling(seconds=2, until=twice), count()),
+    ],
+)
+def test_a_generator_function_is_refused_where_nothing_reads_it(run: Run, assemble: Any) -> None:
+    with pytest.raises(TopologyError, match=r"twice is a generator function.*without yield"):
+        run(lambda sales: [assemble(sales)])
+
+
 # ---- branch -------------------------------------------------------------------------------------
 
 

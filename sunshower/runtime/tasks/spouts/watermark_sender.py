@@ -406,7 +406,7 @@ class WatermarkSender:
             else:
                 what, get = "event_time()", self._time_by_function
             what += f" of spout {self._owner.task.component!r}"
-            known = TimeReader(what, get, *declared.zones), ClockLimit(what, declared)
+            known = declared.reader_by(what, get), ClockLimit(what, declared)
             self._readers[stream] = known
         return known
 

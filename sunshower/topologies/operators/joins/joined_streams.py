@@ -51,6 +51,7 @@ from sunshower.topologies.outputs import Columns
 
 _PAIRS, _HALVES = ("inner", "left", "outer"), ("semi", "anti")
 _TIME = Values(float, "a number", least=0)
+_WITHIN = Values(float, "a number, or a pair of numbers,", least=0)
 _KEEP = Values(float, "a number of seconds", least=0, above=True).or_else("none", None)
 _INSTEAD_AS_OF = "Their rows have no event time; join before the aggregate, or without as_of="
 _OF_EVENT_TIME = ("field", "other_field", "late", "zone", "other_zone", "ahead", "unit")
@@ -259,7 +260,7 @@ def _bounds_of(left: Any, settings: JoinSettings, how: str, where: str) -> Partn
         return Interval()
     pair = within if isinstance(within, tuple | list) and len(within) == 2 else (within, within)
     for length in pair:
-        _TIME.check(f"{where}: within", length, TopologyError)
+        _WITHIN.check(f"{where}: within", length, TopologyError)
     return Distance(*pair)
 
 

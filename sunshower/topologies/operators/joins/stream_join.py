@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from heapq import heappop, heappush
 from itertools import chain
 from math import frexp, inf, isinf, ldexp, nextafter
@@ -21,7 +22,7 @@ from types import NoneType
 from typing import Any
 
 from sunshower.errors import BadEmit, StateMismatch, Unserialisable
-from sunshower.json_values import are_flat
+from sunshower.json_values import are_flat, number_as_key
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import (
     key_of_partial,
@@ -47,6 +48,7 @@ from sunshower.topologies.operators.windows.event_times import (
     length_of,
     lowest,
     minus,
+    place_of_time,
     plus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
@@ -210,7 +212,7 @@ _WAITING = "waiting"
 # (_BUCKET, group, bucket): [records of the left side, of the right side].
 _BUCKET, _RECORD = "bucket", "record"
 _JOINED, _LATE = 0, 1
-_SAME = {str, int, bool, bytes, NoneType}  # types of values that are their own keys
+_SAME = {str, int, bytes, NoneType}  # types of values that are the only ones of their key
 _AT_ONCE = 1_000  # records that are read together
 _FORMER_AT_ONCE = 100  # entries of an earlier release that are changed by one write
 _FORMER_NAMES = ["by", "width", "_is_loaded", "_inherits", "_time", "late_records", "_late_now"]
@@ -506,8 +508,9 @@ class StreamJoin(WindowOperator, RowOperator):
         self._order: dict[Place, list[Entry]] = {}
         self._reaches: dict[float, None] = {}  # the orders of the left side
         self._due = DueTimes()  # of places; of records that say themselves when they are over
-        # if left records say when they are over: a heap of (time, number, place, entry)
-        self._lefts: list[tuple[Time, int, Place, Entry]] = []
+        # if left records say when they are over: a heap of (place of the time, number, time, place
+        # of the record, entry)
+        self._lefts: list[tuple[float, int | Decimal, int, Time, Place, Entry]] = []
         self._ready: dict[Key, None] = {}  # of a semi join: what the next watermark brings
         self._next = 0  # the number of the next record
         self._former: list[Key] = []  # what an earlier release has stored
@@ -570,14 +573,14 @@ class StreamJoin(WindowOperator, RowOperator):
         if self.late is None:
             return self._reached.time(0, keep=True)
         gap = 0 if self._longest is None else self._longest
-        while self._lefts and not self._waits(*self._lefts[0][2:]):
+        while self._lefts and not self._waits(*self._lefts[0][4:]):
             heappop(self._lefts)
         # One that is over may wait until the watermark is a rounding later.
         rounding = (abs(as_float(time)) + as_float(gap)) * 2.0**-50
         if rounding < inf and as_float(self._due.first) - as_float(time) <= rounding:
             gap = plus(gap, rounding)
         first = minus(time, gap)
-        return lowest([first, self._lefts[0][0]]) if self._lefts else first
+        return lowest([first, self._lefts[0][3]]) if self._lefts else first
 
     def closing_time(self, newest: Time) -> Time:
         if self.late is None:
@@ -723,6 +726,7 @@ class StreamJoin(WindowOperator, RowOperator):
             own_key = [*row[: self.width]]
             if not {*map(type, own_key)} <= _SAME:
                 record.append(own_key)
+                group = number_as_key(group)  # that of equal numbers
         is_plain = len(record) == 3 and (
             LEAVES.issuperset(map(type, values := record[1])) or are_flat(values, 0)
         )
@@ -755,7 +759,7 @@ class StreamJoin(WindowOperator, RowOperator):
             insort(order, entry)
         self._expect(place, entry, time)
         if side == LEFT and self.bounds.gaps[LEFT] is None:
-            heappush(self._lefts, (time[0], number, place, entry))
+            heappush(self._lefts, (*place_of_time(time[0]), number, time[0], place, entry))
         return place, entry
 
     def _waits(self, place: Place, entry: Entry) -> bool:

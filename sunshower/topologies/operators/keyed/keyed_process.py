@@ -36,7 +36,14 @@ from sunshower.topologies.operators.keyed.long_values import (
 )
 from sunshower.topologies.operators.states import Spread, StateFactory, check_key
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
-from sunshower.topologies.operators.windows.event_times import Ahead, Unit
+from sunshower.topologies.operators.windows.event_times import (
+    Ahead,
+    Time,
+    Unit,
+    is_before,
+    length_of,
+    plus,
+)
 
 if TYPE_CHECKING:
     from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -71,7 +78,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.tick_s = store.tick_s
         self._announced: Sequence[Any] = ()
         self._is_connected = isinstance(reads, ConnectedSchema)
-        self._now = 0.0  # when this batch began
+        self._now: Time = 0.0  # when this batch began
         self.timers = TIMERS
 
     @property
@@ -91,7 +98,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         figures = super().figures()
         return {**figures, "expired": self.store.expired} if self.store.keeps_ages else figures
 
-    def set_time(self, time: float) -> None:
+    def set_time(self, time: Time) -> None:
         """Set the time of the calls that follow, by which states expire, in batches."""
         self._now = self.store.time = time
 
@@ -339,11 +346,12 @@ def first_and_later(
     """The functions of an ordinary stream, as for `process`. The state of a key is a list: the time
     from which on it is new (None: never), and records that a timer is about to emit."""
     SECONDS.or_else("none", None).check(f"{where}: ttl_s", ttl_s, TopologyError)
+    length = None if ttl_s is None else length_of(ttl_s)
 
     def distinct(record: Any, state: Any) -> None:
         until, *waiting = state.value or [-inf]
-        if until is not None and until <= state.time:
-            state.value = [None if ttl_s is None else state.time + ttl_s, *waiting, record]
+        if until is not None and not is_before(state.time, until):
+            state.value = [None if length is None else plus(state.time, length), *waiting, record]
             if not waiting or state.timer is None:  # imported values have no timers
                 state.timer = state.time
 
@@ -353,7 +361,7 @@ def first_and_later(
         until, *waiting = state.value
         state.value = [until]
         if until is not None and not state.ended:
-            if until <= state.time:
+            if not is_before(state.time, until):
                 state.value = None
             else:
                 state.timer = until

@@ -56,6 +56,12 @@ from sunshower.topologies.operators.states import (
     joined,
     numbers_of,
 )
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    excess,
+    highest,
+    length_of,
+)
 
 CACHE_BYTES = 64 << 20  # of each task
 _TICK_MAX_S = 60.0
@@ -70,20 +76,20 @@ class Ages:
     """When each key was written, the oldest first. It is in memory: about 200 bytes a key."""
 
     def __init__(self, ttl_s: float) -> None:
-        self.ttl_s = ttl_s
-        self._written: OrderedDict[Key, float] = OrderedDict()
+        self._length = length_of(ttl_s)
+        self._written: OrderedDict[Key, Time] = OrderedDict()
 
-    def is_over(self, at: float, now: float) -> bool:
-        return at + self.ttl_s <= now
+    def is_over(self, at: Time, now: Time) -> bool:
+        return now > -inf and excess(at, now, self._length) >= 0
 
-    def expired(self, now: float) -> list[Key]:
+    def expired(self, now: Time) -> list[Key]:
         """Keys whose values are too old; some of them, if there are many."""
         old = takewhile(lambda item: self.is_over(item[1], now), self._written.items())
         return [key for key, _ in islice(old, _AT_ONCE)]
 
-    def note(self, stored: Iterable[tuple[Key, Any]], now: float) -> None:
+    def note(self, stored: Iterable[tuple[Key, Any]], now: Time) -> None:
         """Note what was just stored; a value without a time counts from `now`."""
-        times = list[tuple[Key, float]]()
+        times = list[tuple[Key, Time]]()
         for key, value in stored:
             at, plain = unstamped(value)
             self._written.pop(key, None)
@@ -131,7 +137,7 @@ class KeyedStore:
         self.name, self._where = name, where
         self.has_rows = False  # whether keys have lists or maps, see key_states
         self.ttl_s = ttl_s
-        self.time: float | None = None  # in batches: by which values expire; None: the clock
+        self.time: Time | None = None  # in batches: by which values expire; None: the clock
         self.expired = 0  # how many keys were removed because they were too old
         self.value_type: Any = Any  # the annotation of a key's value
         self.values = StoredValues(classes, where, renamed)
@@ -245,7 +251,7 @@ class KeyedStore:
             if self.time is not None:  # rows of batches need not be in the order of their times
                 batch = self._batch
                 before, _ = unstamped(batch.written.get(key, batch.found.get(key)))
-                at = at if before is None else max(at, before)
+                at = at if before is None else highest([at, before])
             plain = stamped(plain, at) if at > -inf else plain
         self._batch.written[key] = plain
 
@@ -438,7 +444,7 @@ class KeyedStore:
     # ---- what is stored --------------------------------------------------------------------------
 
     @property
-    def _now_s(self) -> float:
+    def _now_s(self) -> Time:
         return self._clock.wall() if self.time is None else self.time
 
     def discard(self) -> None:

@@ -34,7 +34,7 @@ from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.windows.event_times import Time, is_before, length_of, plus
-from sunshower.topologies.signatures import name_of
+from sunshower.topologies.signatures import is_generator, name_of
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -110,7 +110,7 @@ class PatternStep(Generic[R_contra]):
 
 def _reads_match(fits: Any, where: str) -> bool:
     """Whether a condition looks at the match so far. Raises TopologyError."""
-    if callable(fits) and not limits_of(fits):
+    if callable(fits) and not limits_of(fits) and not is_generator(fits):
         for count in (1, 2):
             try:
                 signature(fits).bind(*[object()] * count)

@@ -48,6 +48,7 @@ from sunshower.topologies.operators.windows.window_kinds import (
     AnyPanes,
     AnyWindow,
     Window,
+    reader_of,
     with_dates,
 )
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
@@ -205,7 +206,7 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         self.window, self.contents = window, contents
         self.late = length_of(window.late)
         if window.time is not None:
-            self.reader = window.time.reader(contents.schema)
+            self.reader = reader_of(window, contents.schema)
         if window.repeated is not None:
             self.is_repeated, self.allowed = True, length_of(window.repeated.allowed)
 

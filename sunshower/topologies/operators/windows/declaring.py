@@ -57,6 +57,7 @@ from sunshower.topologies.operators.windows.window_kinds import (
     AnyWindow,
     Sessions,
     Window,
+    reader_of,
     type_of_end,
 )
 from sunshower.topologies.outputs import Columns
@@ -184,8 +185,7 @@ def combiner_of(
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
     if not operator.contents.combines:
         return None
-    if window.time is not None:
-        reader = window.time.reader(schema)
+    if (reader := reader_of(window, schema)) is not None:
         if isinstance(window, Sessions):
             parts = CombineSessions(schema, by, aggregators, reader, length_of(window.gap))
             return parts, Schema((*by, "first-0", "last-0", "records-0", *values))
@@ -472,7 +472,7 @@ def _annotation(schema: Schema, field: str) -> Any:
 
 def _is_no_time(kind: Any) -> bool:
     """Whether values of an annotation can be no event times."""
-    if kind is Any:  # a class since Python 3.11
+    if kind in (Any, object):  # Any is a class since Python 3.11
         return False
     if kind.__module__ == "numpy":
         return False

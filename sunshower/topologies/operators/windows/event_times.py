@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import partial
-from math import ceil, floor, inf, isfinite, nextafter
-from numbers import Integral
+from math import ceil, floor, inf, isfinite, isinf, nextafter
+from numbers import Integral, Number
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
@@ -101,7 +101,11 @@ class TimeField(NamedTuple):
 
     def reader(self, schema: Schema) -> TimeReader:
         """Reads it from records of a schema."""
-        return TimeReader(f"field {self.name!r}", schema.key([self.name]), *self.zones)
+        return self.reader_by(f"field {self.name!r}", schema.key([self.name]))
+
+    def reader_by(self, what: str, get: Callable[[Any], Any]) -> TimeReader:
+        """Reads what `get` returns of records as it; `what`: as of TimeReader."""
+        return TimeReader(what, get, *self.zones, unit=self.unit)
 
 
 def declared_time(name: str, settings: Mapping[str, Any], where: str) -> TimeField:
@@ -118,11 +122,16 @@ class TimeReader:
 
     `what`: where values come from, for errors. `get`: of a record. `zones`: of datetimes without a
     zone, and of dates; None: such a datetime ends the topology, and a date is midnight in UTC. In
-    several zones such a value is the first of its moments.
+    several zones such a value is the first of its moments. `unit`: of numbers; datetimes, whose
+    unit is the second, end the topology then.
     """
 
-    def __init__(self, what: str, get: Callable[[Any], Any], *zones: str | None) -> None:
-        self.what, self._get = what, get
+    calendar: str | None = None  # days, weeks or months of numbers whose unit is not known
+
+    def __init__(
+        self, what: str, get: Callable[[Any], Any], *zones: str | None, unit: Unit = None
+    ) -> None:
+        self.what, self._get, self._unit = what, get, unit
         self._zones = [None if zone is None else ZoneInfo(zone) for zone in zones]
         self.spread_s = 0  # the longest time from the first to the last moment of a value
         self.kinds: set[type] = set()  # the types of the values that it has read last
@@ -131,7 +140,8 @@ class TimeReader:
     @property
     def declared_shape(self) -> dict[str, Any]:
         """What the shape of a state has of it, as in earlier releases."""
-        own = {name: value for name, value in vars(self).items() if name != "spread_s"}
+        further = {"spread_s", "calendar", "_unit"}
+        own = {name: value for name, value in vars(self).items() if name not in further}
         if len(self._zones) > 1:
             return own
         return {{"_zones": "_zone"}.get(name, name): own[name] for name in own} | {
@@ -153,6 +163,8 @@ class TimeReader:
     def of_values(self, values: list[Any]) -> list[Time]:
         """The event times that values are. Raises as `time`."""
         self.kinds = kinds = set(map(type, values))
+        if self.calendar is not None and kinds != {datetime}:
+            self._refuse_numbers(values)
         if kinds == {int}:
             if min(values) > -_INT_MAX and max(values) < _INT_MAX:
                 return values
@@ -160,7 +172,7 @@ class TimeReader:
             is_finite = isfinite(sum(values))
             if is_finite and min(values) > -_WHOLE and max(values) < _WHOLE:
                 return values
-        elif kinds == {datetime} and None not in set(map(_tzinfo_of, values)):
+        elif kinds == {datetime} and not self._unit and None not in {*map(_tzinfo_of, values)}:
             try:
                 times = [value.timestamp() for value in values]
             except TypeError:  # the zone gives no offset
@@ -196,7 +208,26 @@ class TimeReader:
             return {}
         return {"ambiguous times": self._ambiguous, "skipped times": self._skipped}
 
+    def _refuse_numbers(self, values: Sequence[Any]) -> None:
+        """Raise TopologyFailed if a value is a number that is a time."""
+        numbers = (value for value in values if isinstance(value, Number))
+        times = (n for n in numbers if _or_else(None, partial(self.of_value, n)) is not None)
+        if (number := next(times, None)) is not None:
+            raise TopologyFailed(
+                f"{self.what} is {number!r:.200}, a number, and {self.calendar}= of the window "
+                f"{NEEDS_CALENDAR_UNIT}"
+            )
+
+    def _refuse_dates(self) -> None:
+        """Raise TopologyFailed if the unit is one of numbers alone."""
+        if self._unit not in (None, "s"):
+            raise TopologyFailed(
+                f"{self.what} is a datetime, which is in seconds, and unit={self._unit!r} is for "
+                "numbers; give a number, or leave it out (of the window, join or process)"
+            )
+
     def _of_datetime(self, value: datetime, *, is_date: bool = False) -> Time:
+        self._refuse_dates()
         nanos = getattr(value, "nanosecond", 0)  # of pandas, whose methods differ, too
         if type(value) is not datetime:
             day, clock = (value.year, value.month, value.day), (value.hour, value.minute)
@@ -257,6 +288,7 @@ class TimeReader:
             kinds: dict[str, Any] = {"b": int, "i": int, "u": int, "f": float}
             convert = kinds.get(value.dtype.kind, str)  # a text is no time
             return self.of_value(convert(value))
+        self._refuse_dates()
         unit, count = np.datetime_data(value.dtype)
         if unit in ("Y", "M"):
             return self._of_numpy(value.astype("datetime64[D]"))
@@ -401,11 +433,6 @@ class ClockLimit:
 
     def _limit(self, wall_s: float, *, is_moment: bool) -> Time:
         """The highest time that is not too far ahead; inf: there is none."""
-        if is_moment and self._unit not in (None, "s"):
-            raise TopologyFailed(
-                f"{self._what} is a datetime, which is in seconds, and unit={self._unit!r} is for "
-                "numbers; leave it out (of the window, join or process)"
-            )
         if self._unit is None and not is_moment:
             if self._ahead != "auto":
                 raise TopologyFailed(f"{self._what} {NEEDS_UNIT}")
@@ -425,6 +452,7 @@ def span(seconds: float) -> str:
     return f"{seconds:,g} s"
 
 
+NEEDS_CALENDAR_UNIT = 'needs its unit since 1970: give unit="s", "ms", "us" or "ns"'
 NEEDS_UNIT = (
     "is a number, and ahead= compares it with the clock: declare its unit since 1970 beside it, as "
     'unit="s", "ms", "us" or "ns", or use ahead=None'
@@ -507,6 +535,16 @@ def highest(times: Iterable[Time], default: Time = -inf) -> Time:
     times = list(times)
     mixed = Decimal in set(map(type, times))
     return max(times, key=exact, default=default) if mixed else max(times, default=default)
+
+
+def place_of_time(time: Time) -> tuple[float, int | Decimal]:
+    """What orders times of all types in a heap: the float of a time, and what that leaves of it.
+    Python itself would compare a Decimal with the binary value of a float."""
+    about = as_float(time)
+    if type(time) is float or (type(time) is int and -_WHOLE <= time <= _WHOLE):
+        return about, 0
+    number = exact(time)
+    return about, Decimal(number) if isinf(about) else _EXACT.subtract(number, exact(about))
 
 
 def just_after(time: Time) -> Time:

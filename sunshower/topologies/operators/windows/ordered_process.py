@@ -17,6 +17,7 @@ The order is in memory: these entries in a heap, as those of timers in `DueTimes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
@@ -33,6 +34,7 @@ from sunshower.topologies.operators.windows.event_times import (
     is_before,
     just_after,
     minus,
+    place_of_time,
     plus,
 )
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
@@ -111,8 +113,9 @@ class OrderedProcess(TimedProcess):
 
     def forget(self) -> None:
         super().forget()
-        # a heap: time, number, a tie-breaker for keys of several former tasks, entry
-        self._waiting: list[tuple[Time, int, int, Key]] = []
+        # a heap: place of the time, number, a tie-breaker for keys of several former tasks, time,
+        # entry
+        self._waiting: list[tuple[float, int | Decimal, int, int, Time, Key]] = []
         self._ties = count()
         self._added: list[tuple[Time, int, Key]] = []  # by the batch
         self._next = 0  # the number of the next record
@@ -138,7 +141,7 @@ class OrderedProcess(TimedProcess):
             if is_own(key) and key[0] == WAITING and stored is not None
         }
         if added:
-            self._waiting = [entry for entry in self._waiting if entry[3] not in added]
+            self._waiting = [entry for entry in self._waiting if entry[-1] not in added]
             heapify(self._waiting)
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
@@ -176,12 +179,13 @@ class OrderedProcess(TimedProcess):
         return rows
 
     def _wait(self, time: Time, number: int, entry: Key) -> None:
-        heappush(self._waiting, (time, number, next(self._ties), entry))
+        place = place_of_time(time)
+        heappush(self._waiting, (*place, number, next(self._ties), time, entry))
 
     def _taken(self, time: Time) -> Iterator[Any]:
         """Take the records before a time, in their order; inf: all."""
-        while self._waiting and (time == inf or is_before(self._waiting[0][0], time)):
-            yield heappop(self._waiting)[3]
+        while self._waiting and (time == inf or is_before(self._waiting[0][-2], time)):
+            yield heappop(self._waiting)[-1]
 
     def _process(self, at: Time, values: Sequence[Any]) -> Iterable[Sequence[Any]]:
         (record,) = self.reads.build([values])

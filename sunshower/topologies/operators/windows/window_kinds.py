@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from inspect import isgeneratorfunction
 from math import floor
 from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -21,6 +20,7 @@ from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,
+    NEEDS_CALENDAR_UNIT,
     UNIT_RULE,
     UNITS,
     Ahead,
@@ -28,11 +28,13 @@ from sunshower.topologies.operators.windows.event_times import (
     ShiftedPanes,
     Time,
     TimeField,
+    TimeReader,
     Unit,
     as_datetime,
     zone_named,
 )
 from sunshower.topologies.signatures import options_of
+from sunshower.value_types import without_numpy
 
 # ---- days, weeks and months of a time zone, as panes of windows ----------------------------------
 
@@ -346,7 +348,7 @@ def _window(
     at_end: AtEnd,
 ) -> Window:
     """A window of the only one of the lengths that is given."""
-    given = {word: length for word, length in lengths.items() if length is not None}
+    given = {word: without_numpy(length) for word, length in lengths.items() if length is not None}
     if len(given) != 1:
         raise ConfigError(
             "window: give either count=… rows or seconds=…, or one of days=, weeks= and months="
@@ -368,7 +370,7 @@ def _window(
         )
     of_clock = calendar is not None and field is None  # then its zone is that of the days alone
     time = _time(field, late, None if of_clock else zone, ahead, unit, by_count=by_count)
-    every = length if every is None else every
+    every = length if every is None else without_numpy(every)
     if not offset and not calendar:
         return Window(length, every, by_count, time, late, at_end)
     of_zone = zone_named(zone, "window") or "UTC"
@@ -389,8 +391,6 @@ def _repeating(
         raise ConfigError(
             "window: early=, allowed= and until= are for windows of time, not of count=… rows"
         )
-    if until is not None and isgeneratorfunction(until):
-        raise ConfigError("window: until= is a generator function; give one that returns a bool")
     if allowed and window.time is None:
         raise ConfigError("window: allowed= needs field=, the one that holds the time of each row")
     repeated = Repeated(early, allowed) if early is not None or allowed else None
@@ -476,6 +476,16 @@ def sessions(
     return Sessions(gap, time, late, at_end, repeated)
 
 
+def reader_of(window: AnyWindow, schema: Schema) -> TimeReader | None:
+    """Reads the event times of records of `schema` for a window; None: it is by the clock."""
+    if window.time is None:
+        return None
+    reader = window.time.reader(schema)
+    if isinstance(window, AlignedWindow) and window.time.unit is None:
+        reader.calendar = window.calendar
+    return reader
+
+
 def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
     """The type of the field `window` of the results, for records of `schema`. Raises TopologyError
     for a calendar over numbers whose unit is not known."""
@@ -483,14 +493,15 @@ def type_of_end(window: AnyWindow, schema: Schema, where: str) -> Any:
     if isinstance(window, AlignedWindow) and window.calendar is not None:
         if kinds & {int, float, Decimal} and window.time is not None and window.time.unit is None:
             raise TopologyError(
-                f"{where}: field {window.field!r} is a number, and {window.calendar}= needs its "
-                'unit since 1970: give unit="s", "ms", "us" or "ns"'
+                f"{where}: field {window.field!r} is a number, and {window.calendar}= "
+                f"{NEEDS_CALENDAR_UNIT}"
             )
         return datetime
     if window.field is None:
         may_be_dates = not (isinstance(window, Window) and window.by_count)
     else:
-        may_be_dates = kinds <= {datetime, date, NoneType, Any}
+        unit = None if window.time is None else window.time.unit
+        may_be_dates = kinds <= {datetime, date, NoneType, Any} and unit in (None, "s")
     return _NUMBER | datetime if may_be_dates else _NUMBER
 
 

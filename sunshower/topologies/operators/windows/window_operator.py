@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -40,10 +41,12 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
+    as_float,
     highest,
     is_before,
     length_of,
     lowest,
+    place_of_time,
 )
 from sunshower.topologies.operators.windows.watermarks import (
     HOLDS_S,
@@ -64,7 +67,8 @@ class DueTimes:
     the store."""
 
     def __init__(self) -> None:
-        self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
+        # a heap: place of a time, a tie-breaker, the time, key
+        self._times: list[tuple[float, int | Decimal, int, Time, Any]] = []
         self._expected: dict[Any, Time] = {}  # `key_of` a key → its time in the heap
         self._order = count()
 
@@ -73,13 +77,13 @@ class DueTimes:
         name = key_of(key)
         if is_before(time, self._expected.get(name, inf)):
             self._expected[name] = time
-            heappush(self._times, (time, next(self._order), key))
+            heappush(self._times, (*place_of_time(time), next(self._order), time, key))
 
     def due(self, time: Time) -> Iterator[tuple[Time, Any]]:
         """Take the keys to look at up to `time`, in the order of their times, also of those that
         are added meanwhile."""
-        while self._times and not is_before(time, self._times[0][0]):
-            at, _, key = heappop(self._times)
+        while self._times and not is_before(time, self.first):
+            *_, at, key = heappop(self._times)
             if self._expected.get(name := key_of(key)) == at:
                 del self._expected[name]
                 yield at, key
@@ -87,12 +91,12 @@ class DueTimes:
     @property
     def first(self) -> Time:
         """The lowest of all times; inf: there is none."""
-        return self._times[0][0] if self._times else inf
+        return self._times[0][3] if self._times else inf
 
     @property
     def last(self) -> Time:
         """The highest of all times; -inf: there is none."""
-        return highest(time for time, *_ in self._times)
+        return highest(entry[3] for entry in self._times)
 
 
 # ---- window operator -----------------------------------------------------------------------------
@@ -449,14 +453,14 @@ class WindowOperator(Gathering):
     def drop_entry(self, key: Any, stored: Any) -> None:
         """Forget an entry, unless `end` asks the store about it."""
 
-    def set_time(self, time: float) -> None:
+    def set_time(self, time: Time) -> None:
         """Set the time of the clock, which is that of the batch."""
         self.store.time = time
 
     @property
     def wall_s(self) -> float:
         """The time of the clock; of exactly-once batches, that of the batch."""
-        return self.clock.wall() if self.store.time is None else self.store.time
+        return self.clock.wall() if self.store.time is None else as_float(self.store.time)
 
     def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
         """Up to where windows have ended at the end of all sources. Windows that only have times
@@ -563,7 +567,8 @@ class TimedProcess(KeyedProcess, WindowOperator):
         prepare_code(self.on_timer, context)
         if self.event_time is not None:
             self.reader = self.event_time.reader(self.reads)
-        self.timers = TimeReader("the timer of a state", lambda value: value, self.zone)
+        unit = None if self.event_time is None else self.event_time.unit
+        self.timers = TimeReader("the timer of a state", lambda value: value, self.zone, unit=unit)
         WindowOperator.prepare(self, context)
 
     def when(self, key: Any, row: Any) -> tuple[Any, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -242,6 +244,22 @@ def test_a_key_that_is_a_record_is_emitted_as_this_record(tmp_path: Path) -> Non
 
 def place_of(both: Both) -> Place:
     return Place(both.place.shop, both.place.shelf)
+
+
+@pytest.mark.parametrize("how", ["left", "outer", "semi", "anti"])
+@pytest.mark.parametrize("keys", [*permutations((1, True, 1.0, Decimal(1)))])
+def test_each_record_has_the_key_that_it_came_with(how: Any, keys: Sequence[Any]) -> None:
+    """Equal keys of several types are one key of the join."""
+    topology = Topology("orders")
+    orders = source(topology, Order, [Order(key, n, "x") for n, key in enumerate(keys)])
+    one: Any = 1
+    paid = [Payment("1", 0, 5)] + [Payment(one, n, 5) for n in range(4) if how == "semi"]
+    payments = source(topology, Payment, paid)
+    joined = orders.join(payments, "order", **{**WITHIN, "within": 0, "late": 9}, how=how)
+    joined.shuffle().bolt("kept", Kept)
+    (rows,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    of_orders = {row[1]: repr(row[0]) for row in rows if row[1] is not None}
+    assert of_orders == dict(enumerate(map(repr, keys)))
 
 
 # ---- semi and anti joins, and joins without a limit ---------------------------------------------

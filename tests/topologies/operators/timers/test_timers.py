@@ -504,9 +504,8 @@ def test_a_timer_that_always_raises_ends_the_topology() -> None:
         raise ValueError("never")
         yield
 
-    with pytest.raises(
-        TopologyFailed, match=r"a watermark of spout 'clicks' failed 3 times.*never"
-    ):
+    failed = r"a watermark of spout 'clicks' failed 3 times.*never \(step `fails`\)"
+    with pytest.raises(TopologyFailed, match=failed):
         run(click_topology(Paced(0, 50), on_timer=fails))
 
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sunshower import (
     KeyState,
@@ -33,7 +35,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, RecordMismatch, TopologyFailed
 from sunshower.simulation import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.event_times import (
@@ -82,6 +84,12 @@ def number_of(choice: Random) -> Any:
 class Row(NamedTuple):
     k: str
     at: Any
+
+
+class Ended(NamedTuple):
+    k: str
+    ended: datetime
+    number: int
 
 
 def as_fraction(number: Any) -> Fraction:
@@ -192,18 +200,32 @@ def sources(kind: str, topology: Topology, rows: Sequence[Row]) -> Any:
     return topology.spout("in", Records(rows, type=Row))
 
 
-def windows(kind: str, rows: Sequence[Row], window: AnyWindow, *aggregators: Any) -> list[Any]:
-    """The rows of a window over an ordinary stream or over batches, sorted."""
+def emitted(
+    kind: str, rows: Sequence[Row], assemble: Callable[[Any, dict[str, Any]], Any]
+) -> list[Any]:
+    """What a stream emits that `assemble` makes of an ordinary stream or of batches, and settings
+    of its state."""
     topology = Topology("times")
     settings = {"state": MemoryState()} if kind == "batches" else {}
-    ended = sources(kind, topology, rows).group_by("k").window(window, *aggregators, **settings)
+    stream = assemble(sources(kind, topology, rows), settings)
     if kind == "batches":
-        emitted: list[Any] = []
-        ended.peek(emitted.append)
+        kept: list[Any] = []
+        stream.peek(kept.append)
         run_inline(topology.graph(), clock=ManualClock())
-        return sorted(map(tuple, emitted))
-    ended.shuffle().bolt("kept", Kept)
-    return sorted(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
+        return [*map(tuple, kept)]
+    stream.shuffle().bolt("kept", Kept)
+    return list(run_inline(topology.graph(), clock=ManualClock()).results["kept"][0])
+
+
+def windows(
+    kind: str, rows: Sequence[Row], window: AnyWindow, *aggregators: Any, **more: Any
+) -> list[Any]:
+    """The rows of a window over an ordinary stream or over batches, sorted."""
+
+    def assemble(stream: Any, settings: dict[str, Any]) -> Any:
+        return stream.group_by("k").window(window, *aggregators, **more, **settings)
+
+    return sorted(emitted(kind, rows, assemble))
 
 
 BOTH = pytest.mark.parametrize("kind", ["ordinary", "batches"])
@@ -258,6 +280,97 @@ def test_a_date_is_midnight(kind: str) -> None:
     window = tumbling(seconds=3600, field="at", zone="Europe/Berlin")  # +1, and +2 from the 31st on
     ends = [row[1] for row in windows(kind, rows, window, count())[:2]]
     assert ends == [midnight, midnight + 86400]
+
+
+@BOTH
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=12))
+def test_records_are_in_order_also_if_a_float_cannot_tell_their_times_apart(
+    kind: str, places: list[int]
+) -> None:
+    """Of such times one is a float, and the others are Decimals beside it."""
+    base, step = Decimal("1700000000.12345"), Decimal("0.00000001")
+    rows = [Row("a", base + place * step) for place in places]
+
+    def assemble(stream: Any, settings: dict[str, Any]) -> Any:
+        return stream.group_by("k").in_order("at", late=1).process(numbered, **settings)
+
+    def numbered(row: Row, state: KeyState[int]) -> Iterator[Row]:
+        state.value = (state.value or 0) + 1
+        yield Row(f"{state.value:02}", row.at)
+
+    in_order = [at for _, at in sorted(emitted(kind, rows, assemble))]
+    assert in_order == sorted(row.at for row in rows)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("ttl", "times"),
+    [
+        (0.2, [tenth / 10 for tenth in range(1, 8)]),
+        (0.2, [Decimal("1e9") + Decimal(tenth) / 10 + Decimal("1e-9") for tenth in range(1, 8)]),
+        (2, [BEGIN_NS + ns for ns in range(1, 8)]),
+        (2.0, [BEGIN_NS + ns for ns in range(1, 8)]),
+        (2e-6, [datetime(2024, 1, 1, microsecond=micro, tzinfo=UTC) for micro in range(1, 8)]),
+    ],
+)
+def test_a_key_is_new_exactly_after_its_time(kind: str, ttl: float, times: list[Any]) -> None:
+    def assemble(stream: Any, settings: dict[str, Any]) -> Any:
+        return stream.distinct("k", ttl_s=ttl, event_time="at", **settings)
+
+    rows = emitted(kind, [Row("a", time) for time in times], assemble)
+    assert sorted(at for _, at in rows) == times[::2]
+
+
+@BOTH
+@pytest.mark.parametrize("ahead", ["auto", None])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_unit_is_that_of_numbers_alone(kind: str, ahead: Any, is_moved: bool) -> None:
+    def assemble(stream: Any, settings: dict[str, Any]) -> Any:
+        if is_moved:  # behind a stage
+            first = tumbling(seconds=1, field="at", ahead=None)
+            stream = stream.group_by("k").window(first, count(), name="first", **settings)
+            stream = stream.map(begin_of)
+        days = tumbling(days=1, field="at", unit="ms", ahead=ahead)
+        return stream.group_by("k").window(days, count(), **settings)
+
+    with pytest.raises(TopologyFailed, match=r"is a datetime, .* and unit='ms' is for numbers"):
+        emitted(kind, [Row("a", 5 if is_moved else datetime(2024, 1, 1, tzinfo=UTC))], assemble)
+
+
+@BOTH
+def test_the_ends_of_windows_of_milliseconds_are_declared_as_numbers(kind: str) -> None:
+    window = tumbling(seconds=60_000, field="at", unit="ms")
+    with pytest.raises(RecordMismatch, match=r"Ended\.ended is datetime, and its values are int"):
+        windows(kind, [Row("a", 1_704_067_200_000)], window, count(), fields=Ended)
+    with pytest.raises(TopologyFailed, match=r"is a datetime, .* and unit='ms' is for numbers"):
+        emitted(kind, [Row("a", 1)], with_timer)
+
+
+def with_timer(stream: Any, settings: dict[str, Any]) -> Any:
+    def process(row: Row, state: KeyState[int]) -> None:
+        state.timer = datetime(2024, 1, 1, tzinfo=UTC)
+
+    def on_timer(k: str, state: KeyState[int]) -> Iterator[Row]:
+        yield Row(k, state.time)
+
+    timed: Any = {"on_timer": on_timer, "event_time": "at", "unit": "ms", "ahead": None}
+    return stream.group_by("k").process(process, **timed, **settings)
+
+
+def begin_of(row: Any) -> Row:
+    return Row(row[0], datetime(2024, 1, 1, tzinfo=UTC))
+
+
+@BOTH
+@pytest.mark.parametrize("number", [float, Decimal, np.int64, np.float32])
+def test_days_of_numbers_need_their_unit_also_if_their_type_is_not_declared(
+    kind: str, number: Callable[[int], Any]
+) -> None:
+    rows = [Row("a", date(2024, 1, 1)), Row("a", number(1_704_067_200_000))]
+    with pytest.raises(TopologyFailed, match="a number, and days= of the window needs its unit"):
+        windows(kind, rows, tumbling(days=1, field="at"), count())
+    in_units = windows(kind, rows[1:], tumbling(days=1, field="at", unit="ms"), count())
+    assert [row[1].year for row in in_units] == [2024]
 
 
 def test_sessions_of_tenths_end_exactly() -> None:
@@ -395,6 +508,12 @@ def test_a_value_that_is_no_time_fails_its_record_alone() -> None:
     done = run_inline(topology.graph(), clock=ManualClock())
     assert done.results["kept"] == [[("a", 60, 1)]]
     assert len(done.results["letters"][0]) == 3
+
+
+def test_a_length_may_be_a_number_of_numpy() -> None:
+    assert repr(tumbling(count=np.int64(3))) == repr(tumbling(count=3))
+    days = sliding(days=np.int64(7), every=np.int8(1), field="at")
+    assert repr(days) == repr(sliding(days=7, every=1, field="at"))
 
 
 def test_a_window_of_ints_slides_by_whole_parts_only() -> None:

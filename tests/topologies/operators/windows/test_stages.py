@@ -15,6 +15,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.streams import Stream
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, run
 
@@ -40,14 +41,33 @@ def test_a_window_is_in_the_one_that_ends_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
-def test_ends_are_known_behind_a_join_that_passes_on_its_left_side(how: Any) -> None:
-    topology = Topology("clicks")
-    source = clicks(topology, 5, 15, 25, 29, 35)
-    tens = source.window(tumbling(seconds=10, field="at"), count(), fields=("at", "count"))
-    others = clicks(topology, *([10, 20, 30, 40] if how == "semi" else []), name="others")
-    joined = tens.join(others, "at", other_on="at", within=0, field="at", how=how)
-    halves = joined.window(tumbling(seconds=30, field="at"), sum_("count"), name="halves")
-    emitted = results(topology, kept=halves, late=halves.late)
+@pytest.mark.parametrize("of_batches", [False, True])
+def test_ends_are_known_behind_a_join_that_passes_on_its_left_side(
+    how: Any, of_batches: bool
+) -> None:
+    topology, store = Topology("clicks"), InMemory()
+    settings: Any = {"state": MemoryState()} if of_batches else {}
+
+    def source(name: str, *times: float) -> Any:
+        if not of_batches:
+            return clicks(topology, *times, name=name)
+        spout = FixedBatchSpout([Click("a", time) for time in times], 2, type=Click)
+        shared: Any = {"store": store} if name == "clicks" else {}
+        return batches(topology, name, spout, group="clicks", **shared)
+
+    tens = source("clicks", 5, 15, 25, 29, 35).window(
+        tumbling(seconds=10, field="at"), count(), fields=("at", "count"), name="tens", **settings
+    )
+    others = source("others", *([10, 20, 30, 40] if how == "semi" else []))
+    about: Any = {"other_on": "at", "within": 0, "field": "at", "how": how}
+    joined = tens.join(others, "at", **about, **settings)
+    halves = joined.window(
+        tumbling(seconds=30, field="at"), sum_("count"), name="halves", **settings
+    )
+    late = halves.late
+    if of_batches:
+        halves, late = halves.records("halves-rows"), late.records("late-rows")
+    emitted = results(topology, kept=halves, late=late)
     assert emitted == {"kept": [(30, 4), (60, 1)], "late": []}
 
 
