@@ -92,7 +92,9 @@ class CountedIn:
         tree = self.store()
         try:
             name = f"states/{quote(state, safe='')}/{task}"
-            return LastWrite(tree, [f"{folder}/{name}" for folder in self.folders])
+            file = getattr(self.store, "file", None)  # if it is in SQLite
+            place = "the store of the batches" + (f" ({file})" if file is not None else "")
+            return LastWrite(tree, [f"{folder}/{name}" for folder in self.folders], place)
         except BaseException:
             tree.close()
             raise
@@ -103,8 +105,10 @@ class LastWrite:
     state itself may be ahead of the note, after a crash between the two writes, but never behind
     it. Read the note before the state, and close it."""
 
-    def __init__(self, tree: Tree, paths: Sequence[str]) -> None:
-        self._tree = tree
+    def __init__(
+        self, tree: Tree, paths: Sequence[str], place: str = "the store of the batches"
+    ) -> None:
+        self._tree, self._place = tree, place
         self._nodes = [JsonNode(tree, path) for path in paths]
         tries = [_attempt(node) for node in self._nodes if node.read()]
         self.attempt = max(tries, key=order_of, default=None)  # None: the task has written nothing
@@ -116,7 +120,7 @@ class LastWrite:
         has = f"was last written by {describe_attempt(attempt)}" if attempt else "is empty"
         raise StateMismatch(
             f"{state} {has}, but it had {describe_attempt(self.attempt)} already, as "
-            f"{self._nodes[0].path} in the store of the batches says: the state was emptied, "
+            f"{self._nodes[0].path} in {self._place} says: the state was emptied, "
             "replaced or rolled back (a file that was removed or is on another machine, a backup, "
             "a replica that did not have the last writes). Nothing is written to it. Put back what "
             "was there; or give the state another name, under which it begins empty with the next "
