@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,7 +33,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import StateMismatch, TopologyFailed
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.state_slot import held_states
-from sunshower.trident import FixedBatchSpout, InMemory, batches
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, batches
 from sunshower.trident.states.stored_states import StateImport, states_of_program
 
 
@@ -123,7 +124,8 @@ class Life:
     """Runs programs one after the other, with the same stores."""
 
     def __init__(self, *, of_batches: bool) -> None:
-        self.state, self.store = MemoryState(name="sales"), InMemory()
+        self.state = MemoryState(name="sales")
+        self.store: Any = InMemory()
         self.of_batches = of_batches
 
     def graph(self, declare: Declare, tasks: int = 1) -> Any:
@@ -289,3 +291,12 @@ def test_a_list_that_is_read_as_one_value_says_what_it_is() -> None:
     life.run(process(in_a_list))
     with pytest.raises(TopologyFailed, match="annotate KeyList, or give the state another name="):
         life.run(process(visit))
+
+
+def test_a_state_that_is_behind_names_the_file_of_the_batches(tmp_path: Path) -> None:
+    life = Life(of_batches=True)
+    life.store = InSqlite(tmp_path / "progress.db")
+    life.run(totals(count()))
+    life.state = MemoryState(name="sales")
+    with pytest.raises(TopologyFailed, match=r"store of the batches \(.*progress\.db\) says"):
+        life.run(totals(count()))
