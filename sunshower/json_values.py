@@ -30,7 +30,7 @@ from itertools import chain
 from json import encoder as json_encoder
 from json.encoder import encode_basestring
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, type_name, user_errors
 from sunshower.record_types import is_record, record_type_of
@@ -389,7 +389,7 @@ def for_json(value: Any) -> Any:
 
 
 _encode_message = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, default=lambda value: named(for_json(value))
+    ensure_ascii=False, allow_nan=False, default=lambda value: _named_for_json(for_json(value))
 ).encode
 
 
@@ -397,9 +397,13 @@ def json_text(value: Any) -> str:
     """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
     type that it has no text for, and ValueError for NaN and for two keys with one text. They name
     the place in the value, and what to do."""
-    is_flat = type(value) is dict and _TEXTS_AND_NUMBERS.issuperset(map(type, value.values()))
+    is_flat = (
+        type(value) is dict
+        and _NAMES.issuperset(map(type, value))
+        and _TEXTS_AND_NUMBERS.issuperset(map(type, value.values()))
+    )
     try:
-        return _encode_message(value if is_flat else named(value))
+        return _encode_message(value if is_flat else _named_for_json(value))
     except (TypeError, ValueError) as error:
         kind, reason = TypeError if isinstance(error, TypeError) else ValueError, ""
         with suppress(TypeError, RecursionError):  # pydantic refuses it; it contains itself
@@ -459,38 +463,50 @@ def _problem_of_keys(value: dict[Any, Any]) -> Exception | None:
     return None
 
 
+def named(value: Any) -> Any:
+    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
+    itself if it has none. Within other records they stay as they are."""
+    return _named(value, _any_keys) if _has_named(value, _any_keys) else value
+
+
+def _named_for_json(value: Any) -> Any:
+    """As `named`. Raises TypeError and ValueError for a dictionary that JSON cannot have."""
+    return _named(value, _check_keys) if _has_named(value, _check_keys) else value
+
+
+_Check: TypeAlias = Callable[[dict[Any, Any]], None]
+
+
+def _any_keys(value: dict[Any, Any]) -> None:
+    """Accept all keys."""
+
+
 def _check_keys(value: dict[Any, Any]) -> None:
     if not _NAMES.issuperset(map(type, value)) and (problem := _problem_of_keys(value)):
         raise problem
 
 
-def named(value: Any) -> Any:
-    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
-    itself if it has none. Within other records they stay as they are. Raises ValueError for a
-    dictionary that JSON cannot have."""
-    return _named(value) if _has_named(value) else value
-
-
-def _has_named(value: Any) -> bool:
+def _has_named(value: Any, check: _Check) -> bool:
     kind = type(value)
     if kind is dict:
-        _check_keys(value)
+        check(value)
         items = value.values()
     elif kind is list or kind is tuple:
         items = value
     else:
         return isinstance(value, dict | list | tuple)  # a NamedTuple, or perhaps
-    return any(type(item) not in _TEXTS_AND_NUMBERS and _has_named(item) for item in items)
+    return any(type(item) not in _TEXTS_AND_NUMBERS and _has_named(item, check) for item in items)
 
 
-def _named(value: Any) -> Any:
+def _named(value: Any, check: _Check) -> Any:
     if isinstance(value, dict):
-        _check_keys(value)
-        return {name: _named(item) for name, item in value.items()}
+        check(value)
+        return {name: _named(item, check) for name, item in value.items()}
     if isinstance(value, list):
-        return [*map(_named, list.__iter__(value))]
+        return [_named(item, check) for item in list.__iter__(value)]
     if isinstance(value, tuple):
-        items, names = [*map(_named, tuple.__iter__(value))], getattr(value, "_fields", None)
+        items = [_named(item, check) for item in tuple.__iter__(value)]
+        names = getattr(value, "_fields", None)
         return items if names is None else dict(zip(names, items, strict=True))
     return value
 

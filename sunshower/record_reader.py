@@ -329,7 +329,7 @@ class _Readers:
             return self._union(kind.__constraints__ or (kind.__bound__ or Any,))
         if is_typeddict(kind):
             return self._typed_dict(annotation)
-        if is_record(kind):
+        if is_record(kind) and not issubclass(kind, Enum):
             return self.record(annotation).hooked
         return self._class(kind, args) if isinstance(kind, type) else Any
 

@@ -487,9 +487,9 @@ def resolved(annotation: Any, given: Types, within: tuple[Any, ...] = ()) -> Any
         return resolved(value, types, (*within, alias))
     if getattr(origin, "_name", None) in ("Final", "ReadOnly"):
         return resolved(args[0], given, within)
+    args = args[:1] if origin is Annotated else args
     if origin in (None, Literal) or not all(map(_is_annotation, args)):
         return annotation
-    args = args[:1] if origin is Annotated else args
     parts = tuple(resolved(part, given, within) for part in args)
     if all(part is former for part, former in zip(parts, args, strict=True)):
         return annotation

@@ -142,7 +142,8 @@ def _avro_value(kind: FieldKind) -> Callable[[Any], Any]:
             element = avro_value(kind.element)
             return lambda items: [element(item) for item in items]
         case Dictionaries():
-            of_key, of_value = avro_value(kind.key), avro_value(kind.value)
+            of_value = avro_value(kind.value)
+            of_key = _checked(kind.key) if isinstance(kind.key, Decimals) else avro_value(kind.key)
             return lambda entries: {
                 _text_of_key(of_key(key)): of_value(value) for key, value in entries.items()
             }

@@ -173,7 +173,8 @@ class _Reader:
         if is_record:
             content = self._named_now(content)
         keys = {*row} & {"key", "key_json"}
-        if len(keys) != 1 or (is_record and not content.keys() <= {*self._fields}):
+        fits = not is_record or (self._of_row is not None and content.keys() <= {*self._fields})
+        if len(keys) != 1 or not fits:
             wanted = ", ".join(self._names.values())
             raise ConfigError(
                 f"its columns are {', '.join(row)}; they are key or key_json, and value, "

@@ -323,8 +323,8 @@ def _owner_of(routine: Any) -> Any:
     owner = getattr(routine, "__self__", None)
     if owner is not None and not inspect.ismodule(owner):
         return owner if isinstance(owner, type) else type(owner)
-    owner = sys.modules.get(routine.__module__)
-    for name in routine.__qualname__.split(".")[:-1]:
+    owner = sys.modules.get(getattr(routine, "__module__", None) or "")  # of C: None, or without
+    for name in getattr(routine, "__qualname__", "").split(".")[:-1]:
         owner = getattr(owner, name, None)
     return owner if isinstance(owner, type) else Self
 

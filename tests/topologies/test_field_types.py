@@ -25,7 +25,7 @@ from sunshower import Topology as RightTopology
 from sunshower.arrow.record_columns import records_of
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, Unserialisable
-from sunshower.json_values import StoredValues
+from sunshower.json_values import StoredValues, named
 from sunshower.kafka.producing.producer import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
@@ -213,6 +213,10 @@ def test_values_of_these_types_become_json(tmp_path: Path, value: Any, json: Any
     assert loads((tmp_path / "out.jsonl").read_text()) == {"value": json}
 
 
+def test_values_of_protobuf_may_have_any_keys() -> None:
+    assert named({UUID(int=7): [(1, Color.RED)]}) == {UUID(int=7): [(1, Color.RED)]}
+
+
 @pytest.mark.parametrize("value", [{1}, frozenset(), b"", np.int64(1), object()])
 def test_json_refuses_other_types(value: Any) -> None:
     with pytest.raises(TypeError, match=rf"\[0\]: a .*{type(value).__name__} is not for"):
@@ -226,6 +230,8 @@ def test_json_refuses_other_types(value: Any) -> None:
         ({"a": Line(({1},))}, r"a\.ends\[0\]: a set is not for JSON: make it a list"),
         ({"a": {(1, 2): 3}}, "a: a key that is a tuple is not for JSON"),
         ({"a": {1: 2, "1": 3}}, "a: the keys 1 and '1' are one in JSON"),
+        ({1: 2, "1": 3}, "the keys 1 and '1' are one in JSON"),
+        ([Point(1), {True: 2, "true": 3}], r"\[1\]: the keys True and 'true' are one in JSON"),
         ({"a": [{"b": {None: 2, "null": 3}}]}, r"a\[0\]\['b'\]: the keys None and 'null' are"),
     ],
 )

@@ -11,11 +11,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import (
+    Annotated,
     Any,
     Final,
     Generic,
     Literal,
     NamedTuple,
+    NewType,
     NotRequired,
     Self,
     TypedDict,
@@ -280,6 +282,33 @@ def test_a_final_field_and_self_are_converted_and_a_default_may_be_changeable(re
     chain = Chain(date(2026, 1, 2), Chain(date(2026, 1, 3)), Chain([date(2026, 1, 2)]))
     value = {"dates": {"value": day, "next": last, "of_lists": {"value": [day]}}}
     assert read(Chained, value) == Chained(chain)
+
+
+@dataclass(frozen=True)
+class Corner:
+    x: int
+
+
+class Corners(Corner, Enum):
+    LEFT = 1
+
+
+UserId = NewType("UserId", int)
+
+
+class Drawn(NamedTuple):
+    corner: Corners
+    by: Annotated[UserId, ["who drew it"]]
+
+
+def test_a_record_in_an_enum_is_read_by_its_value() -> None:
+    written = json_text(Drawn(Corners.LEFT, UserId(7))).encode()
+    assert from_json(Drawn, written) == Drawn(Corners.LEFT, UserId(7))
+
+
+def test_what_annotated_says_may_be_a_list() -> None:
+    with pytest.raises(UnreadableRecord, match="by"):
+        from_json(Drawn, json_text({"corner": {"x": 1}, "by": "x"}).encode())
 
 
 @pytest.mark.parametrize("data", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 5_000])

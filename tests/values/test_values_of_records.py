@@ -500,6 +500,16 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
         assert writer.encode([row]).schema == writer.encode(rows).schema
 
 
+class Priced(NamedTuple):
+    by_price: dict[Decimal, int]
+
+
+def test_decimals_that_are_keys_of_avro_keep_their_digits() -> None:
+    write = avro_value(kind_of_records(Priced))
+    priced = Priced({Decimal(100): 1, Decimal("1.50"): 2})
+    assert write(priced) == {"by_price": {"100": 1, "1.50": 2}}
+
+
 @given(annotated.records())
 def test_a_record_is_the_same_after_avro_or_is_refused(typed: tuple[type[Any], list[Any]]) -> None:
     kind, rows = typed

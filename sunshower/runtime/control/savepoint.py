@@ -24,7 +24,7 @@ from sunshower.runtime.plan import Plan, Task, numbered
 from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-from sunshower.topologies.operators.state_shapes import COMPARED, states_of
+from sunshower.topologies.operators.state_shapes import different_parts, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
@@ -85,8 +85,7 @@ class KeptComponent:
                 if (other := states.get(state)) is None:
                     yield f"{name!r} has no state {state!r} in the code"
                     continue
-                pairs = zip(COMPARED, shape, now.shapes[state], strict=False)
-                how = [part for part, old, new in pairs if old != new]
+                how = different_parts(shape, now.shapes[state])
                 if self.records is not None and not how:
                     how = other.different_records(self.records.get(state, {}))
                 if how:

@@ -673,6 +673,10 @@ class _ReducedIf(ReducerAggregator[Any, Any]):
         self.reducer, self.predicate = reducer, predicate
         self.fields = reducer.emits  # type: ignore[misc]
 
+    @property
+    def described_values(self) -> str:
+        return self.reducer.described_values
+
     def kinds(self, schema: Schema) -> tuple[Any, ...]:
         return self.reducer.kinds(schema)
 

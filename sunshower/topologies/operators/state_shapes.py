@@ -2,8 +2,8 @@
 
 Compared is what is declared: where a state is stored, the fields of its key, its version, the
 fields of the record types that it is annotated with (which may change as `FieldChanges` says), and
-its operator with its settings. What values are stored under a key is not known here, nor are the
-types of the key's fields.
+its operator with its settings, and what its values are, as its store has it. The types of the
+key's fields are not known here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CODE = (  # may change
 _OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
 
 
-COMPARED = ("store", "key", "operator", "version")
+_COMPARED = ("store", "key", "operator", "version", "values")
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class StateShape:
     operator: object  # with its settings
     version: object = 1
     values: StoredValues | None = None  # of keyed states
+    described: str = ""  # what its values are, as of `Place.values`
 
     @property
     def compared(self) -> tuple[object, ...]:
-        """What must be equal; the names are COMPARED."""
-        return self.store, self.key, self.operator, self.version
+        """What must be equal; see `different_parts`."""
+        return self.store, self.key, self.operator, self.version, self.described
 
     def differences(self, other: StateShape) -> list[str]:
         """What differs, so that the values of this one are not those of the `other`, later one."""
-        pairs = zip(COMPARED, self.compared, other.compared, strict=True)
-        names = [name for name, ours, theirs in pairs if ours != theirs]
+        names = different_parts(self.compared, other.compared)
         if self.values is None or names:
             return names
         return other.different_records(self.values.shapes())
@@ -77,6 +77,14 @@ class StateShape:
         shapes = self.values.shapes().items()
         changes = [(name, other.values.changes(name, had)) for name, had in shapes]
         return [f"{name}: {change}" for name, change in changes if str(change)]
+
+
+def different_parts(former: Iterable[object], later: Iterable[object]) -> list[str]:
+    """The names of the parts of `StateShape.compared` that differ; the values if nothing else does.
+    Of an earlier release, parts at the end may be absent."""
+    pairs = zip(_COMPARED, former, later, strict=False)
+    names = [name for name, ours, theirs in pairs if ours != theirs]
+    return [name for name in names if name != "values"] or names
 
 
 def states_of(component: Component) -> dict[str, StateShape]:
@@ -104,7 +112,9 @@ def states_of(component: Component) -> dict[str, StateShape]:
             if (store := getattr(step, "store", None)) is not None:
                 shapes[store.name] = _of_store(store, by, operator)
             else:
-                shapes[step.slot.name] = StateShape(shape_of(step.slot.factory), by, operator)
+                shapes[step.slot.name] = StateShape(
+                    shape_of(step.slot.factory), by, operator, described=step.slot.values
+                )
     return shapes
 
 
@@ -136,8 +146,8 @@ def _values_of(held: HeldState) -> str:
     """What the values of a state are, and their keys, as a text that its store has, such as
     `totals: count by word`. Empty: a function of the user's says that. What may change is not in
     it: names of what is emitted, functions, and how late records may be."""
-    operator = held.operator
-    text: str = getattr(operator, "described_values", "")
+    operator: Any = held.operator
+    text: str = operator.described_values if hasattr(type(operator), "described_values") else ""
     if (window := getattr(operator, "window", None)) is not None:
         contents = operator.contents
         values = ", ".join(aggregator.described_values for aggregator in contents.aggregators)
@@ -161,13 +171,15 @@ def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
         operator = type(node).__name__, shape_of(attributes)
         store = getattr(node, "store", None) if calls is None else calls.store
         values = None if store is None else store.values
-        shapes[node.slot.name] = StateShape(shape_of(node.slot.factory), by, operator, 1, values)
+        shapes[node.slot.name] = StateShape(
+            shape_of(node.slot.factory), by, operator, 1, values, node.slot.values
+        )
     return shapes
 
 
 def _of_store(store: KeyedStore, key: object, operator: object) -> StateShape:
     where, version = store.shape
-    return StateShape(shape_of(where), key, operator, version, store.values)
+    return StateShape(shape_of(where), key, operator, version, store.values, store.slot.values)
 
 
 def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:

@@ -27,6 +27,7 @@ from sunshower.topologies.operators.windows.event_times import (
     TimeField,
     TimeReader,
     highest,
+    is_before,
     lowest,
     minus,
 )
@@ -240,7 +241,8 @@ class KeyedInBatches(Persist, Timed):
         calls.announce(rows)
         for row in rows:
             if self._reader is not None:
-                calls.set_time(highest([time, self._reader.time(row)]))
+                of_row = self._reader.time(row)
+                calls.set_time(time if is_before(of_row, time) else of_row)
             outputs += calls.expand(row)
         if self._reader is not None:
             calls.set_time(time)

@@ -182,6 +182,9 @@ def _attempt(node: JsonNode) -> Attempt:
 # kind, batch numbering, or declaration of its values gets StateMismatch.
 
 _ANOTHER = "give the state another name, under which it begins empty"
+_RENAMED = (
+    "; if only a field has another name now, `sunshower state export` and `import` move what it has"
+)
 _CAN_CHANGE = (
     ". The number of tasks can change for states whose keys choose the task of a record, as in "
     "aggregate, process and windows of groups; the function of this one chooses its keys itself"
@@ -246,7 +249,7 @@ class StateOwner:
             if word.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
-                hint = _CAN_CHANGE if what == "parallelism" else ""
+                hint = {"parallelism": _CAN_CHANGE, "values": _RENAMED}.get(what, "")
                 raise StateMismatch(
                     f"{self} was written with {what} {word.get(what)!r}, and this is {ours!r}: "
                     f"set that back, or {_ANOTHER}{hint}"

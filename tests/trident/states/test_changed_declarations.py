@@ -32,6 +32,8 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import StateMismatch, TopologyFailed
 from sunshower.state import MemoryState
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.operators.state_shapes import StateShape, states_of
 from sunshower.topologies.operators.state_slot import held_states
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, batches
 from sunshower.trident.states.stored_states import StateImport, states_of_program
@@ -102,6 +104,19 @@ def join(left: str, right: str) -> Declare:
     return lambda sales, state: sales.project("shop", "at", left).join(
         sales.project("shop", "at", right), "shop", **settings, **state
     )
+
+
+def half(*right: str) -> Declare:
+    """A semi join, which stores no values of its right side."""
+    settings: Any = {"how": "semi", "within": 2, "field": "at"}
+    return lambda sales, state: sales.project("shop", "at", "cents").join(
+        sales.project("shop", "at", *right), "shop", **settings, **state
+    )
+
+
+def kept_state(graph: Graph) -> StateShape:
+    (shape,) = (states["kept"] for bolt in graph.bolts if "kept" in (states := states_of(bolt)))
+    return shape
 
 
 def leave_out(sale: Any, state: KeyState[int]) -> Sequence[Any]:
@@ -191,6 +206,8 @@ def test_what_is_stored_is_not_taken_for_something_else(
     before: Declare, after: Declare, tasks: int, of_batches: bool
 ) -> None:
     life = Life(of_batches=of_batches)
+    former, later = (kept_state(life.graph(declare)) for declare in (before, after))
+    assert former.differences(later)  # so an upgrade is refused, too
     life.run(before)
     content = life.content()
     with pytest.raises((TopologyFailed, StateMismatch)) as raised:
@@ -214,6 +231,8 @@ def test_what_is_stored_is_not_taken_for_something_else(
         (window(minutes()), window(minutes(10.0, late=5, zone="UTC", ahead=None))),
         (window(sessions(gap=2, field="at")), window(sessions(gap=2.0, field="at", late=3))),
         (process(), process(keep_more)),
+        (totals(reduce(plus, 0)), totals(reduce(plus, 0, where=is_cheap))),
+        (half("item"), half("item", "cents")),
     ],
 )
 def test_what_may_change_continues(
@@ -300,3 +319,30 @@ def test_a_state_that_is_behind_names_the_file_of_the_batches(tmp_path: Path) ->
     life.state = MemoryState(name="sales")
     with pytest.raises(TopologyFailed, match=r"store of the batches \(.*progress\.db\) says"):
         life.run(totals(count()))
+
+
+@pytest.mark.parametrize(
+    ("declare", "text"),
+    [
+        (totals(count()), "totals: count by shop"),
+        (
+            totals(count(where=is_cheap), sum_("cents")),
+            "totals: count where, sum_(field=cents) by shop",
+        ),
+        (totals(reduce(plus, 0, where=is_cheap)), "totals: reduce by shop"),
+        (
+            totals(top(3, by="cents")),
+            "totals: top(n=3, by=cents, rows=(shop+item+cents+at+until)) by shop",
+        ),
+        (window(minutes()), "window(seconds=10, at): count by shop"),
+        (window(sessions(gap=2, field="at")), "sessions(gap=2, at): count by shop"),
+        (process(), "process by shop"),
+        (table(), "table by shop"),
+        (half("item"), "join (at+cents) by shop"),
+    ],
+)
+def test_the_descriptions_that_stores_have(declare: Declare, text: str) -> None:
+    """A description that changes refuses each state that has it."""
+    graph = Life(of_batches=False).graph(declare)
+    (held,) = held_states(graph.components["kept"])
+    assert held.slot.values == text

@@ -179,6 +179,16 @@ def test_a_table_with_columns_of_a_record_is_imported(tmp_path: Path) -> None:
     assert dict(state.items()) == {"a": Word("x", 0), "b": Word("y", 0)}
 
 
+def test_a_table_without_values_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"key": ["a", "b"]}), sink)
+    with pytest.raises(ConfigError, match="its columns are key; they are key or key_json, and"):
+        imported(totals(fresh(tmp_path)), bytes(sink.getvalue()), "f.parquet")
+
+
 class Camel(msgspec.Struct, rename="camel"):
     unit_price: int
     sold_on: date | None = None

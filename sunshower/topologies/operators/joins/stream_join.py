@@ -361,7 +361,8 @@ class StreamJoin(WindowOperator, RowOperator):
     @property
     def described_values(self) -> str:
         """What is stored, as a text that the store has."""
-        return " ".join(["join", *map(described, self.sides)])
+        sides = self.sides if self._makes_pairs else self.sides[:1]  # of the others only the times
+        return " ".join(["join", *map(described, sides)])
 
     @property
     def declared(self) -> dict[str, Any]:

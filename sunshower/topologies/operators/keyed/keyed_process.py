@@ -84,8 +84,8 @@ class KeyedProcess(FunctionOperator, RowOperator):
     @property
     def described_values(self) -> str:
         """What is stored, as a text that the store has."""
-        text: str | None = getattr(self.function, "described_values", None)
-        if text is not None:
+        text = getattr(self.function, "described_values", None)
+        if isinstance(text, str):
             is_broadcast = self.store.slot.spread is Spread.EVERYWHERE
             return f"broadcast {text}" if is_broadcast else text
         if not is_distinct(self.function):

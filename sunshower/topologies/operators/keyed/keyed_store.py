@@ -59,7 +59,7 @@ from sunshower.topologies.operators.states import (
 from sunshower.topologies.operators.windows.event_times import (
     Time,
     excess,
-    highest,
+    is_before,
     length_of,
 )
 
@@ -76,7 +76,8 @@ class Ages:
     """When each key was written, the oldest first. It is in memory: about 200 bytes a key."""
 
     def __init__(self, ttl_s: float) -> None:
-        self._length = length_of(ttl_s)
+        length = length_of(ttl_s)
+        self._length = int(length) if length == int(length) else length  # exact with whole times
         self._written: OrderedDict[Key, Time] = OrderedDict()
 
     def is_over(self, at: Time, now: Time) -> bool:
@@ -251,7 +252,7 @@ class KeyedStore:
             if self.time is not None:  # rows of batches need not be in the order of their times
                 batch = self._batch
                 before, _ = unstamped(batch.written.get(key, batch.found.get(key)))
-                at = at if before is None else highest([at, before])
+                at = at if before is None or is_before(before, at) else before
             plain = stamped(plain, at) if at > -inf else plain
         self._batch.written[key] = plain
 

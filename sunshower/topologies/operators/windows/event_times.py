@@ -172,7 +172,11 @@ class TimeReader:
             is_finite = isfinite(sum(values))
             if is_finite and min(values) > -_WHOLE and max(values) < _WHOLE:
                 return values
-        elif kinds == {datetime} and not self._unit and None not in {*map(_tzinfo_of, values)}:
+        elif (
+            kinds == {datetime}
+            and self._unit in (None, "s")
+            and None not in {*map(_tzinfo_of, values)}
+        ):
             try:
                 times = [value.timestamp() for value in values]
             except TypeError:  # the zone gives no offset
