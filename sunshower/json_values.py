@@ -440,7 +440,7 @@ def _refusal(value: Any, place: str) -> str:
 
 def _remedy_of_type(value: Any) -> str:
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return "make it `value.tolist()`"
+        return "make it a plain value, with its method tolist"
     if isinstance(value, AbstractSet):
         return "make it a list"
     if isinstance(value, bytes | bytearray | memoryview):

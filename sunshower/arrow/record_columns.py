@@ -374,14 +374,14 @@ def records_of(
 ) -> NestedRecords:
     """The kind of a record type, or of an alias such as Box[int], with a kind for each of its
     fields. Raises RecordMismatch."""
-    hints, inner = hints_of(record_type), (*within, record_type)
-    arguments, is_endless = get_args(record_type), record_type in within
+    arguments, annotation = get_args(record_type), record_type
     record_type = get_origin(record_type) or record_type
     try:
         names = record_fields(record_type)
     except RecordMismatch as error:
         raise RecordMismatch(f"{path}: {error}") from None
-    if is_endless:
+    hints, inner = hints_of(annotation), (*within, annotation)
+    if annotation in within:
         raise RecordMismatch(
             f"{path} holds itself, and {types.name} has no endless types; keep an id"
         )

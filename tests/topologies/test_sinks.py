@@ -94,8 +94,8 @@ def test_a_line_that_a_crash_left_incomplete_is_ended_first(
     ("value", "error", "message"),
     [
         (b"raw", TypeError, "bytes"),
-        (math.nan, ValueError, "not JSON compliant"),
-        (-math.inf, ValueError, "not JSON compliant"),
+        (math.nan, ValueError, "word: nan is not for JSON"),
+        (-math.inf, ValueError, "word: -inf is not for JSON"),
     ],
 )
 def test_a_value_that_json_cannot_represent_fails_its_record_alone(

@@ -24,7 +24,7 @@ from sunshower.runtime.plan import Plan, Task, numbered
 from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-from sunshower.topologies.operators.state_shapes import different_parts, states_of
+from sunshower.topologies.operators.state_shapes import COMPARED, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
@@ -42,6 +42,7 @@ class KeptComponent:
     # state → StoredValues.shapes; None: of a release that described the records in `shapes`
     records: Mapping[str, Mapping[str, list[str]]] | None = None
     deployment: str = ""  # of a LogSpout, by which it finds its stored positions
+    described: Mapping[str, str] | None = None  # state → what its values are; None: not known
 
     @staticmethod
     def of(component: Component) -> KeptComponent:
@@ -56,6 +57,7 @@ class KeptComponent:
             {name: [*map(repr, shape.compared)] for name, shape in states.items()},
             {name: shape.values.shapes() for name, shape in states.items() if shape.values},
             code.deployment if isinstance(code, LogSpout) else "",
+            {name: shape.described for name, shape in states.items()},
         )
 
     def continued(self, component: Component) -> Component:
@@ -85,7 +87,10 @@ class KeptComponent:
                 if (other := states.get(state)) is None:
                     yield f"{name!r} has no state {state!r} in the code"
                     continue
-                how = different_parts(shape, now.shapes[state])
+                pairs = zip(COMPARED, shape, now.shapes[state], strict=False)
+                how = [part for part, old, new in pairs if old != new]
+                if self.described is not None and self.described[state] != other.described:
+                    how = how or ["values"]
                 if self.records is not None and not how:
                     how = other.different_records(self.records.get(state, {}))
                 if how:

@@ -36,7 +36,7 @@ _CODE = (  # may change
 _OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
 
 
-_COMPARED = ("store", "key", "operator", "version", "values")
+COMPARED = ("store", "key", "operator", "version")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,15 @@ class StateShape:
 
     @property
     def compared(self) -> tuple[object, ...]:
-        """What must be equal; see `different_parts`."""
-        return self.store, self.key, self.operator, self.version, self.described
+        """What must be equal, beside `described`; the names are COMPARED."""
+        return self.store, self.key, self.operator, self.version
 
     def differences(self, other: StateShape) -> list[str]:
         """What differs, so that the values of this one are not those of the `other`, later one."""
-        names = different_parts(self.compared, other.compared)
+        pairs = zip(COMPARED, self.compared, other.compared, strict=True)
+        names = [name for name, ours, theirs in pairs if ours != theirs]
+        if self.described != other.described:
+            names = names or ["values"]
         if self.values is None or names:
             return names
         return other.different_records(self.values.shapes())
@@ -77,14 +80,6 @@ class StateShape:
         shapes = self.values.shapes().items()
         changes = [(name, other.values.changes(name, had)) for name, had in shapes]
         return [f"{name}: {change}" for name, change in changes if str(change)]
-
-
-def different_parts(former: Iterable[object], later: Iterable[object]) -> list[str]:
-    """The names of the parts of `StateShape.compared` that differ; the values if nothing else does.
-    Of an earlier release, parts at the end may be absent."""
-    pairs = zip(_COMPARED, former, later, strict=False)
-    names = [name for name, ours, theirs in pairs if ours != theirs]
-    return [name for name in names if name != "values"] or names
 
 
 def states_of(component: Component) -> dict[str, StateShape]:

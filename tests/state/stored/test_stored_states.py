@@ -117,7 +117,7 @@ def test_states_of_batches_in_a_file_are_continued(kind: StateKind, tmp_path: Pa
     assert dict(state("totals").items()) == totals
     if kind is StateKind.OPAQUE:
         entries = state("remembered").items()
-        assert {key: value["<Memory>"]["numbers"] for key, value in entries} == NUMBERS
+        assert {key: value["numbers"] for key, value in entries} == NUMBERS
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     run_to_end(in_batches(states_in(fresh, kind), InSqlite(fresh / PROGRESS)), None)

@@ -77,9 +77,8 @@ def declare(topology: Topology, state: Any, numbers: Any, **options: Any) -> Bat
 
 
 def read(state: Any) -> dict[str, Visit]:
-    """The states, decoded from what a reader without their classes sees."""
-    values = {user: stored["<Visit>"] for user, stored in state.items()}
-    return {user: Visit(set(value["pages"]), value["clicks"]) for user, value in values.items()}
+    """The states, from what a reader without their classes sees."""
+    return {user: Visit(value["pages"], value["clicks"]) for user, value in state.items()}
 
 
 @pytest.mark.parametrize("max_batches", [1, 4])
