@@ -420,7 +420,7 @@ def test_a_list_is_not_read_as_a_map_or_as_a_value() -> None:
             list(process.expand(Step("a", 1)))
             process.flush()
         else:
-            with pytest.raises(StateMismatch, match="stored as a (KeyList|list)"):
+            with pytest.raises(StateMismatch, match=r"stored as a (KeyList|list)"):
                 list(process.expand(Step("a", 1)))
         process.cleanup()
 
