@@ -445,8 +445,8 @@ def is_required(kind: Any, name: str, hint: Any) -> bool:
 def hints_of(record_type: Any) -> dict[str, Any]:
     """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here.
 
-    It is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for it,
-    and Self the class or alias.
+    Each is `resolved`: a type variable is what the class, or an alias such as Box[int], gives for
+    it, and Self is the class or alias.
     """
     given = _types_in(record_type)
     hints = _hints_of(get_origin(record_type) or record_type)

@@ -249,7 +249,9 @@ class StateOwner:
             if word.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
-                hint = {"parallelism": _CAN_CHANGE, "values": _RENAMED}.get(what, "")
+                hint = _CAN_CHANGE if what == "parallelism" else ""
+                if what == "values" and word[what].startswith(("totals: ", "process by ")):
+                    hint = _RENAMED  # windows and joins cannot be imported
                 raise StateMismatch(
                     f"{self} was written with {what} {word.get(what)!r}, and this is {ours!r}: "
                     f"set that back, or {_ANOTHER}{hint}"
