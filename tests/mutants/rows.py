@@ -160,8 +160,8 @@ ROWS = [
         "FIDELITY",
         "`deactivate` stops new batches",
         "new batches are begun while it settles",
-        "tests/trident/test_changed_programs.py"
-        "::test_an_inactive_program_is_changed_between_two_batches_too",
+        "tests/trident/coordination/test_master_batch_coordinator.py"
+        "::test_a_deactivated_group_commits_what_it_has_begun_and_no_more",
         defect("MasterBatchCoordinator.settle", "self._settles = True", "self._settles = False"),
     ),
     RowMutant(

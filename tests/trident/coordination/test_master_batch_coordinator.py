@@ -27,6 +27,7 @@ from sunshower.errors import (
     Unavailable,
 )
 from sunshower.failures import Cause, Failure
+from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -193,6 +194,19 @@ def test_a_group_continues_after_a_deactivation_and_a_rebalance() -> None:
     sim.activate()
     assert sim.wait(120.0), sim._describe()
     rig.check()
+
+
+def test_a_deactivated_group_commits_what_it_has_begun_and_no_more() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(10_000, 2, steps), steps, Watched(steps), max_batches=3)
+    sim = SimCluster(6, check=True).submit(rig.topology().graph(), Layout.PACK)
+    sim.wait(0.3)
+    sim.deactivate()
+    begun = steps.seen["before metadata"]
+    sim.wait(5.0)
+    assert sim.snapshot().state is State.INACTIVE
+    assert 0 < begun <= steps.seen["before metadata"] <= begun + 3  # those before it heard of it
+    assert rig.database.counts == Counter(range(2 * steps.seen["before metadata"]))
 
 
 def test_a_group_that_drains_commits_what_it_has_begun_and_no_more() -> None:
