@@ -16,7 +16,7 @@ from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.user_code import UserCodeCalls, untracked
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.ids import U64, incarnations_of
+from sunshower.runtime.tracking.ids import U64, by_incarnation
 from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
@@ -90,9 +90,9 @@ class ReportRouter:
 
     def postpone(self, roots: U64) -> None:
         """Give these trees more time, as a bolt requested of their spouts."""
-        owners = incarnations_of(roots) % len(self._plan.spouts)
-        for index in set(owners.tolist()):
-            owner, mine = self._plan.spouts[index].id, roots[owners == index]
+        for incarnation, same in by_incarnation(roots):
+            owner = self._plan.spouts[incarnation % len(self._plan.spouts)].id
+            mine = roots[same]
             if owner in self._wired.spouts:
                 self._wired.spouts[owner].postpone(mine, self._clock.now())
             else:

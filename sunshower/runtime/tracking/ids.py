@@ -17,7 +17,7 @@ alone whether to record what happens to its tree. The spout task decides it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -94,9 +94,19 @@ def incarnations_of(roots: U64) -> I64:
     return (roots >> _INCARNATION_SHIFT).view(np.int64)
 
 
-def are_of_incarnation(roots: U64, incarnation: int) -> bool:
-    """Whether all roots are of one incarnation."""
-    return not np.count_nonzero(roots.view(np.uint16)[3::4] != incarnation)  # the upper 16 bits
+def by_incarnation(roots: U64) -> Iterator[tuple[int, slice | I64]]:
+    """Yield each incarnation that roots have, and their positions; a slice if all have it."""
+    incarnations = roots.view(np.uint16)[3::4]  # the upper 16 bits
+    at: slice | I64 = slice(None)
+    while len(incarnations):
+        are_same = incarnations == (first := incarnations[0])
+        if np.count_nonzero(are_same) == len(are_same):
+            yield int(first), at
+            return
+        if isinstance(at, slice):
+            at = np.arange(len(roots))
+        yield int(first), at[are_same]
+        at, incarnations = at[~are_same], incarnations[~are_same]
 
 
 def is_newer(generations: NDArray[np.uint32], tags: NDArray[np.uint32]) -> NDArray[np.bool_]:

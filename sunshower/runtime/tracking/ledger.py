@@ -29,7 +29,7 @@ from sunshower.runtime.tracking.ids import (
     NO_IDS,
     SLOTS_MAX,
     U64,
-    are_of_incarnation,
+    by_incarnation,
     first_of_each,
     incarnations_of,
     is_newer,
@@ -142,22 +142,15 @@ class Ledger:
 
     def _apply(self, step: _Step, roots: U64, xors: U64) -> SettledTrees:
         """Apply `step` to each incarnation's table; nearly every report has only one."""
-        if not len(roots):
-            return NOTHING
-        first = int(roots[0]) >> 48
-        if are_of_incarnation(roots, first):
-            table = self._tables.get(first) or self._open(first)
-            if table is None:
-                return NOTHING
-            settled = step(table, roots, xors)
-            if self._timed:
-                table.note_time(roots, self.now_s)
-            return settled
-        incarnations = incarnations_of(roots)
-        parts = [NOTHING]
-        for incarnation in np.unique(incarnations).tolist():
-            mine = incarnations == incarnation
-            parts.append(self._apply(step, roots[mine], xors[mine]))
+        parts = []
+        for incarnation, same in by_incarnation(roots):
+            table = self._tables.get(incarnation) or self._open(incarnation)
+            if table is not None:
+                parts.append(step(table, roots[same], xors[same]))
+                if self._timed:
+                    table.note_time(roots[same], self.now_s)
+        if len(parts) < 2:
+            return parts[0] if parts else NOTHING
         return SettledTrees(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _open(self, incarnation: int) -> _Table | None:
@@ -436,22 +429,15 @@ class AckerTask:
             self._texts.remove(oldest)
 
     def _answer(self, asked: U64, verdicts: dict[int, Verdicts]) -> None:
-        incarnations = incarnations_of(asked)
-        for incarnation in np.unique(incarnations).tolist():
-            roots = asked[incarnations == incarnation]
+        for incarnation, same in by_incarnation(asked):
+            roots = asked[same]
             answer = (roots, self.ledger.ages(roots))
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
     def _add_settled(self, settled: SettledTrees, verdicts: dict[int, Verdicts]) -> None:
-        complete = settled.complete
-        first = int(complete[0]) >> 48 if len(complete) else 0
-        if len(complete) and (self._spouts == 1 or are_of_incarnation(complete, first)):
-            verdicts.setdefault(first % self._spouts, Verdicts()).complete.append(complete)
-        elif len(complete):
-            spouts = incarnations_of(complete) % self._spouts
-            for spout in set(spouts.tolist()):
-                mine = complete[spouts == spout]
-                verdicts.setdefault(spout, Verdicts()).complete.append(mine)
+        for incarnation, same in by_incarnation(settled.complete):
+            verdict = verdicts.setdefault(incarnation % self._spouts, Verdicts())
+            verdict.complete.append(settled.complete[same])
         for root in settled.failed.tolist():
             self._texts.remove(root)
             self._add_failed(root, self._reasons.pop(root, Failure(Cause.FAILED)), verdicts)

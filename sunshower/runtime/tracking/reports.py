@@ -14,7 +14,7 @@ from sunshower.failures import Failure
 from sunshower.runtime.tracking.ids import (
     I64,
     U64,
-    are_of_incarnation,
+    by_incarnation,
     fold,
     generations_of,
     incarnations_of,
@@ -73,17 +73,17 @@ class Shards:
         """Return (acker task, indices into `roots`) for every acker that follows some of them."""
         if self._only is not None:
             return [(self._only, slice(None))]
-        tasks = self._shards[(first := int(roots[0]) >> 48) % len(self._shards)]
-        if len(tasks) == 1 and are_of_incarnation(roots, first):
-            return [(tasks[0], slice(None))]
-        spouts = incarnations_of(roots) % len(self._shards)
-        slots, parts = slots_of(roots), list[tuple[int, slice | I64]]()
-        for spout in np.unique(spouts).tolist():
-            tasks = self._shards[spout]
+        parts = list[tuple[int, slice | I64]]()
+        for incarnation, same in by_incarnation(roots):
+            tasks = self._shards[incarnation % len(self._shards)]
+            if len(tasks) == 1:
+                parts.append((tasks[0], same))
+                continue
+            residues = slots_of(roots[same]) % len(tasks)
             for residue, task in enumerate(tasks):
-                which = np.flatnonzero((spouts == spout) & (slots % len(tasks) == residue))
+                which = np.flatnonzero(residues == residue)
                 if len(which):
-                    parts.append((task, which))
+                    parts.append((task, which if isinstance(same, slice) else same[which]))
         return parts
 
 
@@ -185,9 +185,8 @@ class FailedTrees:
 
     def note(self, roots: U64) -> None:
         """Add trees that failed; their spouts will emit the messages again with other roots."""
-        incarnations = incarnations_of(roots)
-        for incarnation in np.unique(incarnations).tolist():
-            mine = roots[incarnations == incarnation]
+        for incarnation, same in by_incarnation(roots):
+            mine = roots[same]
             slots, spout = slots_of(mine), incarnation % self._spouts
             table = self._failed.get(spout)
             if table is None or self._incarnation[spout] != incarnation:
