@@ -97,7 +97,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
             shared.cluster, shared.lines, options.words, log
         ),
         "constants-peers": lambda: peer_comparisons.constants(shared.cluster, options.seconds, log),
-        "nexmark": lambda: nexmark.comparison(shared.cluster, options.messages),
+        "nexmark": lambda: nexmark.comparison(shared.cluster, 3 * options.messages),
         "nexmark-once": lambda: nexmark.once(shared.cluster, options.messages // 5),
         "nexmark-peers": lambda: nexmark_peers.comparison(
             shared.cluster, options.messages, 0.0 if options.quick else nexmark_peers.LEAST_S, log

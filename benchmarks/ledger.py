@@ -20,12 +20,13 @@ import numpy as np
 
 from benchmarks.figures import Key, Ratio
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
+from sunshower.config import Config
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.tracking.ledger import Ledger
 from sunshower.runtime.tracking.pending import Pending
 
 REPORT = 1_000  # entries
-_SLOTS = 32_768  # a spout task's, by default
+_SLOTS = Config().spout_slots  # a spout task's, by default
 _OPEN = 16 * REPORT  # trees
 MILLION = 1e6
 
