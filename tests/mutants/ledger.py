@@ -152,8 +152,8 @@ LEDGER = [
         "agree, but after the death of a shard the wrong slots are swept.",
         defect(
             "Shards.split",
-            "slots_of(roots)",
-            "slots_of(roots) + (roots >> np.uint64(24)).astype(np.int64)",
+            "slots_of(roots[same])",
+            "slots_of(roots[same]) + (roots[same] >> np.uint64(24)).astype(np.int64)",
         ),
     ),
     mutant(
