@@ -69,7 +69,7 @@ MORE_WITH_SPARK_4 = (
     "spark/tables/test_tables_on_spark.py",
 )
 # In all places what is about the place; the pipeline locally, too; the others at a server.
-_CHOSEN = "connect or test_spark_batches or gateway or a_server or experiment"
+_CHOSEN = "connect or test_spark_batches or gateway or a_server or experiment or each_sale"
 CHOSEN_OF_SPARK_4 = ("-m", "spark", "-k", _CHOSEN)
 SEEDS = ("--sunshower-seeds", "1")
 _PYTEST = ("-m", "pytest", "-q", "--by-folder")

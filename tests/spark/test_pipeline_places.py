@@ -15,7 +15,7 @@ import pytest
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.runtime.plan import Layout
-from sunshower.spark_integration import SparkCluster, SparkConnect
+from sunshower.spark_integration import LocalSpark, SparkCluster, SparkConnect
 from tests.actors.programs.evidence import submitted, worker_of
 from tests.spark.conftest import SPARK_4, shipped_example
 from tests.spark.processes import HERE, ConnectServer, Standalone, standalone
@@ -72,6 +72,8 @@ def spark_on(place: str, folder: Path) -> Iterator[tuple[Callable[..., Any], lis
         with standalone(folder) as cluster:
             of_cluster = partial(SparkCluster, cluster.master, executors=2, settings=HERE, **small)
             yield of_cluster, [partial(kill_worker, cluster), java]
+    elif place == "local":
+        yield partial(LocalSpark, cores=1, memory="512m"), [java, java]
     else:
         with ConnectServer(folder).kept() as server:
             kill = partial(kill_server, server)
@@ -82,7 +84,7 @@ def spark_on(place: str, folder: Path) -> Iterator[tuple[Callable[..., Any], lis
 @pytest.mark.spark
 @pytest.mark.servers
 @pytest.mark.timeout(1_200)  # Spark starts three times, on a busy machine
-@pytest.mark.parametrize("place", ["connect" if SPARK_4 else "cluster"])
+@pytest.mark.parametrize("place", ["local", "connect"] if SPARK_4 else ["cluster"])
 def test_each_sale_is_in_the_table_once_when_processes_are_killed(
     place: str, ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path, example: list[Any]
 ) -> None:
