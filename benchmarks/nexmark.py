@@ -38,7 +38,7 @@ from sunshower.trident.spouts.port import PartitionedSpout
 
 NAME, ONCE = "nexmark", "nexmark_once"
 QUERIES_ONCE = ("q0", "q4", "q5", "q7", "q9", "q11", "q20")
-QUICK, LONGER = ("q0", "q7"), 5  # these have so many times as many events, or end within 0.2 s
+QUICK, LONGER = ("q0", "q7"), 5  # these have five times the events: else they end within 0.2 s
 UNIT = "M events/s"
 MILLION = 1e6
 RATE = 1_000  # events a second of event time
@@ -259,8 +259,8 @@ def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
 
 
 def once(cluster: BenchmarkCluster, count: int) -> Comparison:
-    """Each query over `count` events, a multiple of SOURCES, in batches and as an ordinary stream,
-    whose states are in a store of the same kind."""
+    """Each query over `count` events, a multiple of SOURCES, or LONGER times as many, in batches and
+    as an ordinary stream, whose states are in a store of the same kind."""
     ship([events, inputs, joins, stateless, totals, windows, queries])
     files = {n: cluster.folder / f"once-{n}" for n in (count, LONGER * count)}
     for n, file in files.items():

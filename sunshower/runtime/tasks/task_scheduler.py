@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)
 _FAIR_SLICE = 8
-# New trees at once, at most. With all that may be open in one batch, workers would wait for each
-# other: keyed windows on two workers process a quarter more with four batches on their way.
+# Tracked messages that a spout emits at once. With all that may be open in one batch, workers would
+# wait for each other: keyed windows on two workers process a quarter more with four batches.
 _EMIT_MAX = 8_192
 _CALLS_S = 0.002  # how often calls in progress go on, and for how long an idle worker waits for one
 
@@ -467,7 +467,9 @@ class TaskScheduler:
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.next_emit_s > now:
             return False
-        limit = min(spout.service.slice_records, spout.output_streams.spread, _EMIT_MAX)
+        limit = min(spout.service.slice_records, spout.output_streams.spread)
+        if spout.is_tracked:
+            limit = min(limit, _EMIT_MAX)
         replayed = spout.replays.replayed
         if spout.rest.is_woken:
             spout.rest.is_woken = False

@@ -95,7 +95,8 @@ def incarnations_of(roots: U64) -> I64:
 
 
 def by_incarnation(roots: U64) -> Iterator[tuple[int, slice | I64]]:
-    """Yield each incarnation that roots have, and their positions; a slice if all have it."""
+    """Yield each incarnation that roots have, in the order in which they come first, and the
+    positions of its roots; a slice if all have it. The array must be contiguous."""
     incarnations = roots.view(np.uint16)[3::4]  # the upper 16 bits
     at: slice | I64 = slice(None)
     while len(incarnations):

@@ -85,3 +85,23 @@ def test_dead_letter_bolt_runs_before_a_bolt_that_is_always_busy() -> None:
     run(topology, watch, 30.0)
     written = watch.names.count("letters")
     assert written >= watch.names.count("fails") // 10 - 3 > 50, "all but the last few are written"
+
+
+class Drops(Bolt[Any, Number]):
+    def process(self, record: Any) -> Iterator[Number]:
+        yield from ()
+
+
+@pytest.mark.parametrize("ackers", [1, 0])
+def test_a_turn_emits_at_most_8192_tracked_messages(ackers: int) -> None:
+    topology = Topology("t", ackers=ackers, workers=1, spout_pending=20_000)
+    topology.spout("numbers", Counter()).shuffle().bolt("drops", Drops())
+    watch = TurnLog()
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), watch.clock)
+    (spout,), turns, emitted = worker._spouts, list[int](), 0
+    for _ in range(100):
+        worker.step()
+        watch.clock.advance(1e-5)
+        turns.append(spout.stats().counts.emitted - emitted)
+        emitted += turns[-1]
+    assert max(turns) == 8_192 if ackers else max(turns) > 8_192

@@ -12,6 +12,7 @@ from sunshower.runtime.tracking.ids import (
     INCARNATIONS_MAX,
     SLOTS_MAX,
     EdgeIds,
+    by_incarnation,
     first_of_each,
     generations_of,
     incarnations_of,
@@ -35,6 +36,17 @@ def test_root_id_is_split_into_the_numbers_it_was_made_of(
     assert incarnations_of(roots).tolist() == [incarnation] * len(parts)
     assert generations_of(roots).tolist() == generations.tolist()
     assert slots_of(roots).tolist() == slots.tolist()
+
+
+@given(st.lists(st.sampled_from([0, 1, 2**15, INCARNATIONS_MAX - 1]), max_size=40))
+def test_roots_are_divided_by_their_incarnations(numbers: list[int]) -> None:
+    roots = np.array([number << 48 | slot for slot, number in enumerate(numbers)], np.uint64)
+    parts = [*by_incarnation(roots)]
+    assert [number for number, _ in parts] == [*dict.fromkeys(numbers)]
+    for number, same in parts:
+        slots = [slot for slot, other in enumerate(numbers) if other == number]
+        assert slots_of(roots[same]).tolist() == slots
+    assert any(isinstance(same, slice) for _, same in parts) == (len({*numbers}) == 1)
 
 
 @given(st.lists(st.integers(0, 9), max_size=40))
