@@ -259,8 +259,8 @@ def comparison(cluster: BenchmarkCluster, count: int) -> Comparison:
 
 
 def once(cluster: BenchmarkCluster, count: int) -> Comparison:
-    """Each query over `count` events, a multiple of SOURCES, or LONGER times as many, in batches and
-    as an ordinary stream, whose states are in a store of the same kind."""
+    """Each query over `count` events, a multiple of SOURCES, or LONGER times as many: in batches,
+    and as an ordinary stream, whose states are in a store of the same kind."""
     ship([events, inputs, joins, stateless, totals, windows, queries])
     files = {n: cluster.folder / f"once-{n}" for n in (count, LONGER * count)}
     for n, file in files.items():
