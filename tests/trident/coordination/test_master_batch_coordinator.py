@@ -205,7 +205,8 @@ def test_a_deactivated_group_commits_what_it_has_begun_and_no_more() -> None:
     begun = steps.seen["before metadata"]
     sim.wait(5.0)
     assert sim.snapshot().state is State.INACTIVE
-    assert 0 < begun <= steps.seen["before metadata"] <= begun + 3  # those before it heard of it
+    # Up to three may begin before the command reaches the coordinator.
+    assert 0 < begun <= steps.seen["before metadata"] <= begun + 3
     assert rig.database.counts == Counter(range(2 * steps.seen["before metadata"]))
 
 
