@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -57,6 +58,9 @@ class KafkaRows:
 
     servers: str
     options: Mapping[str, str] = field(default_factory=dict)
+    _id: str = field(
+        default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         check_all(self, {}, "KafkaRows: ")
@@ -87,8 +91,10 @@ class KafkaRows:
         from pyspark.errors import AnalysisException
         from pyspark.sql import DataFrame
 
+        ranges = table.to_pylist()
+        group = self._group(ranges)
         try:
-            frames = [self._read(session, options) for options in reads(table.to_pylist())]
+            frames = [self._read(session, group | options) for options in reads(ranges)]
             for frame in frames[:1]:
                 frame.columns  # noqa: B018  # Connect looks for the source only here
         except AnalysisException as error:
@@ -105,9 +111,21 @@ class KafkaRows:
             raise SparkMissing(f"Spark has no way to Kafka: {remedy}") from error
         return reduce(DataFrame.unionAll, frames) if frames else self._no_records(session)
 
-    def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:
+    def _group(self, ranges: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """The option for the group id of Spark's clients, which join no group and commit nothing.
+        By this id Spark finds the clients of former batches, with what they have fetched beyond
+        their ranges. So it is the same for all batches, and another one for topics that were
+        created again. Ranges without the ids of their topics get new clients."""
+        topics = sorted({offsets.get("topic_id", "") for offsets in ranges})
+        if not all(topics):
+            return {}
+        names = {name.lower(): text for name, text in self.options.items()}
+        clients = uuid.uuid5(uuid.UUID(self._id), " ".join(topics))
+        return {"kafka.group.id": f"{names.get('groupidprefix', 'spark-kafka-relation')}-{clients}"}
+
+    def _read(self, session: SparkSession, read: Mapping[str, str]) -> DataFrame:
         ours = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true"}
-        options = {**_CLIENT_OPTIONS, **revealed(self.options), **ours, **ranges}
+        options = {**_CLIENT_OPTIONS, **read, **revealed(self.options), **ours}
         return session.read.format("kafka").options(**options).load()
 
     def _no_records(self, session: SparkSession) -> DataFrame:

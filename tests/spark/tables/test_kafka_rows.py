@@ -134,6 +134,23 @@ def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     assert run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # it is the same code elsewhere
+def test_later_ranges_are_those_of_a_topic_that_was_created_again(
+    kafka: Kafka, topic: str, gateway: Gateway
+) -> None:
+    """Spark's clients have fetched the rest of the former topic in the first job."""
+    step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    for first, end in ((0, 10), (10, 20)):
+        ranges = RANGES.table([OffsetRange(topic, 0, first, end, "former")])
+        assert run(gateway, step, ranges) == [Sum("0", sum(range(first, end)))]
+    admin(kafka.bootstrap).delete_topics([topic])[topic].result(60)
+    new_topic(kafka.bootstrap, 3, name=topic)
+    fill(kafka.bootstrap, topic, [b"7"] * 100, 0)
+    for first, topic_id in ((20, "new"), (30, "")):
+        ranges = RANGES.table([OffsetRange(topic, 0, first, first + 10, topic_id)])
+        assert run(gateway, step, ranges) == [Sum("0", 70)]
+
+
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is code of Spark
 def test_a_subscription_in_the_session_of_a_step_reads_all_records_too(
     kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path

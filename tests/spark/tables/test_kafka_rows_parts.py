@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkMissing
 from sunshower.kafka.exactly_once.batch_spouts import OffsetRange
 from sunshower.records import Schema
@@ -38,6 +41,52 @@ def test_several_ranges_of_a_partition_are_separate_reads() -> None:
     records = options(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
     assert [record["startingOffsets"]["a"]["0"] for record in records] == [3, 9, 3]
     assert [record["endingOffsets"]["a"]["0"] for record in records] == [9, 12, 9]
+
+
+class Reader:
+    """A session that keeps the options of each read."""
+
+    def __init__(self) -> None:
+        self.read = self
+        self.reads: list[dict[str, str]] = []
+
+    def format(self, name: str) -> Reader:
+        return self
+
+    def options(self, **options: str) -> Reader:
+        self.reads.append(options)
+        return self
+
+    def load(self) -> Any:
+        return SimpleNamespace(columns=[])
+
+
+def groups(*reads_and_ids: tuple[KafkaRows, str]) -> list[str | None]:
+    """The group id of each read of a range of a topic with this id."""
+    session = Reader()
+    for rows, topic_id in reads_and_ids:
+        for first in (0, 5):
+            columns = RecordColumns.of(OffsetRange)
+            rows(session, columns.table([OffsetRange("a", 0, first, first + 5, topic_id)]))  # type: ignore[arg-type]
+    return [options.get("kafka.group.id") for options in session.reads]
+
+
+def test_all_batches_of_a_topic_have_the_same_clients() -> None:
+    rows, other = KafkaRows("nowhere:1"), KafkaRows("nowhere:1")
+    sent = pickle.loads(pickle.dumps(rows))
+    first, *again, second, second_again = groups((rows, "x"), (sent, "x"), (rows, "y"))
+    assert again == [first] * 3
+    assert second == second_again != first
+    assert groups((other, "x"))[0] not in {first, second}, "its options may differ"
+    assert other == rows, "steps that read the same share one read"
+    assert groups((rows, "")) == [None, None]
+
+
+def test_the_group_id_has_the_prefix_that_is_set_or_is_the_one_that_is_set() -> None:
+    (name, _) = groups((KafkaRows("nowhere:1", {"groupIdPrefix": "mine"}), "x"))
+    assert name is not None
+    assert name.startswith("mine-")
+    assert groups((KafkaRows("nowhere:1", {"kafka.group.id": "g"}), "x")) == ["g", "g"]
 
 
 def nothing(df: Any, batch: Any) -> Any:
