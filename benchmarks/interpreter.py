@@ -19,9 +19,9 @@ def of_distribution() -> Path | None:
     return path if path.exists() else None
 
 
-def restart_optimised() -> None:
-    """Continue in an environment with an optimised Python, if this one is not. It is made at first,
-    with the same versions of all packages. Does not return if there is one."""
+def restart_optimised(module: str = "benchmarks") -> None:
+    """Continue `module` in an environment with an optimised Python, if this one is not. It is made
+    at first, with the same versions of all packages. Does not return if there is one."""
     python = None if is_optimised() else of_distribution()
     if python is None:
         return
@@ -33,4 +33,4 @@ def restart_optimised() -> None:
     pins = ("-c", ROOT / "constraints.txt", "--build-constraints", ROOT / "constraints.txt")
     install = [uv, "pip", "install", "-q", "--python", new, *pins, "-e", f"{ROOT}[dev]"]
     subprocess.run(install, check=True)
-    os.execv(new, [str(new), "-m", "benchmarks", *sys.argv[1:]])
+    os.execv(new, [str(new), "-m", module, *sys.argv[1:]])

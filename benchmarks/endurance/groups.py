@@ -19,6 +19,7 @@ from benchmarks import machine
 from benchmarks.measure import BenchmarkError, Log
 from sunshower import Bolt, Topology, count, sessions
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.inline import InlineTopology
 from sunshower.state import SqliteState
 from sunshower.trident import InSqlite, batches
@@ -102,6 +103,7 @@ def declared(folder: Path, seconds: int) -> Topology:
 def run_groups(folder: Path, seconds: float, log: Log) -> dict[str, Any]:
     """One run over `seconds` of event time after the first sessions have ended."""
     folder.mkdir(parents=True)
+    collect_seldom()  # as a worker does
     before, after = 2 * PAUSE_S + 1, int(seconds)
     every = max(after // _SAMPLES, 1)
     samples: list[dict[str, float]] = []

@@ -11,7 +11,7 @@ org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReads
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -40,6 +40,7 @@ from sunshower.json_values import (
     key_of,
     text_of,
     text_of_key,
+    texts_of,
     texts_of_keys,
     values_of,
 )
@@ -536,14 +537,21 @@ class StoredMap:
         if opaque:
             self._fetch(texts)
         found, written, stamp, before = self._found, self._written, self._stamp, _NULL
-        for key, text, value in zip(keys, texts, values, strict=True):
+        texts_before = self._texts_before(texts) if opaque else {}
+        new_texts = self._texts_of(keys, values)
+        for key, text, value, new in zip(keys, texts, values, new_texts, strict=True):
             if opaque:
                 if text in written or (stored := found[text])[0] >= txid:
                     written[text] = self._new(key, value, self._before(text))
                     continue
-                before = stored.text if type(stored) is Written else text_of(stored[1])
-            new_text = str(value) if type(value) is int else self._text_of(key, value)
-            written[text] = tuple.__new__(Written, (stamp, value, new_text, before))
+                before = stored.text if type(stored) is Written else texts_before[text]
+            written[text] = tuple.__new__(Written, (stamp, value, new, before))
+
+    def _texts_before(self, texts: Iterable[str]) -> dict[str, str]:
+        """The JSON of the values that were read from the store, by their keys."""
+        found = self._found
+        values = {text: found[text][1] for text in texts if type(found.get(text)) is Stored}
+        return dict(zip(values, texts_of([*values.values()]), strict=True))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -687,6 +695,12 @@ class StoredMap:
     def _stamp(self) -> int:
         """The txid that is stored with this batch's writes."""
         return self._begun().txid if self._kind is not StateKind.NON_TRANSACTIONAL else 0
+
+    def _texts_of(self, keys: Sequence[Key], values: Sequence[Any]) -> list[str]:
+        try:
+            return texts_of(values)
+        except Unserialisable:  # of one of them, which this names
+            return [self._text_of(key, value) for key, value in zip(keys, values, strict=True)]
 
     def _text_of(self, key: Key, value: Any) -> str:
         try:
