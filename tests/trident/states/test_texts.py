@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sunshower.errors import Unserialisable
 from sunshower.json_values import (
     keys_of,
     letter_value,
     text_of,
     text_of_key,
+    texts_of,
     texts_of_keys,
     value_of_letter,
     values_of,
@@ -95,3 +98,20 @@ def test_keys_are_read_back_and_equal_keys_have_one_text(several: list[Any]) -> 
     for text, key in zip(key_texts, several, strict=True):
         text.encode()
         assert text_of_key(key) == text
+
+
+def outcome(write: Callable[[list[Any]], list[str]], several: list[Any]) -> list[str] | str:
+    try:
+        return write(several)
+    except Unserialisable as error:
+        return str(error)
+
+
+lists = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=12)
+no_json = st.just(10**5_000) | st.just([10**5_000]) | st.just(object())
+
+
+@given(st.lists(values | lists, max_size=4), st.lists(no_json, max_size=1))
+def test_the_texts_of_many_values_are_those_of_each(several: list[Any], last: list[Any]) -> None:
+    several += last
+    assert outcome(texts_of, several) == outcome(lambda each: [*map(text_of, each)], several)
