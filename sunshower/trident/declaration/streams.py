@@ -102,6 +102,7 @@ from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,
     ByGrouping,
+    InPairs,
     RoundRobin,
     Sharing,
     TaskSettings,
@@ -555,7 +556,7 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
         stage = self.new_stage(tasks)
         stage.name, stage.leaves = id, True
-        stage.add(Passing(), schema, [stage.receive(self.sources, RoundRobin())])
+        stage.add(Passing(), schema, [stage.receive(self.sources, InPairs())])
         if (lineage := self.lineage) is not None:
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream

@@ -96,8 +96,8 @@ Shares = list[tuple[int, Sequence[Any]]]  # index of a receiving task, its rows
 class Sharing:
     """How the rows of an output are distributed among the tasks of the receiving stage."""
 
-    def prepare(self, targets: int, index: int) -> None:
-        """Set the number of receiving tasks and the index of the sending task."""
+    def prepare(self, targets: int, index: int, senders: int) -> None:
+        """Set the numbers of receiving and of sending tasks, and the index of the sending one."""
         self._targets = targets
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
@@ -229,7 +229,7 @@ class TaskSettings(TypedDict, total=False):
 class RoundRobin(Sharing):
     """Round-robin by row: no task ever gets more than one row more than another."""
 
-    def prepare(self, targets: int, index: int) -> None:
+    def prepare(self, targets: int, index: int, senders: int) -> None:
         self._targets, self._next = targets, index % targets
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
@@ -237,6 +237,20 @@ class RoundRobin(Sharing):
         self._next = (first + len(rows)) % targets
         shares = (((first + turn) % targets, rows[turn::targets]) for turn in range(targets))
         return [share for share in shares if share[1]]
+
+
+class InPairs(RoundRobin):
+    """To the task of the same index, which is often in the same worker, if there are as many tasks
+    as those that send; else round-robin."""
+
+    def prepare(self, targets: int, index: int, senders: int) -> None:
+        super().prepare(targets, index, senders)
+        self._partner = index if targets == senders else None
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        if self._partner is None:
+            return super().split(txid, rows)
+        return [(self._partner, rows)] if rows else []
 
 
 @dataclass
@@ -247,7 +261,7 @@ class ByFields(Sharing):
     fields: tuple[str, ...]
     _find_all: Callable[[Any], list[int]] = field(init=False, repr=False, compare=False)
 
-    def prepare(self, targets: int, index: int) -> None:
+    def prepare(self, targets: int, index: int, senders: int) -> None:
         from sunshower.runtime.transport.routing import KeyTable
 
         self._targets = targets
@@ -294,7 +308,7 @@ class ByGrouping(Sharing):
     grouping: CustomGrouping
     _chosen: CustomGrouping = field(init=False, repr=False, compare=False)
 
-    def prepare(self, targets: int, index: int) -> None:
+    def prepare(self, targets: int, index: int, senders: int) -> None:
         self._targets = targets
         self._chosen = own_copy(self.grouping, "a custom grouping")
         self._chosen.prepare(range(targets))

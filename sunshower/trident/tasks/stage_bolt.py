@@ -138,7 +138,8 @@ class PartSender:
         ]
         self.targets = [*dict.fromkeys(output.target for output in stage.outputs if output.counted)]
         for output in stage.outputs:
-            output.sharing.prepare(len(self._tasks[output.target]), context.index)
+            targets = len(self._tasks[output.target])
+            output.sharing.prepare(targets, context.index, context.parallelism)
 
     def takers(self, node: int | None) -> list[Callable[[Sequence[Any]], None]]:
         """The buffers for the rows of a node; None: the stage's spout."""

@@ -271,7 +271,7 @@ class Write(Pass):
 class Mod:
     """Sends rows to tasks by key."""
 
-    def prepare(self, targets: int, index: int) -> None:
+    def prepare(self, targets: int, index: int, senders: int) -> None:
         self.targets = targets
 
     def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:

@@ -136,7 +136,8 @@ class Task:
         for node in self.stage.nodes:
             node.operator.prepare(context)
         for output in self.stage.outputs:
-            output.sharing.prepare(runner.stages[output.target].parallelism, index)
+            targets = runner.stages[output.target].parallelism
+            output.sharing.prepare(targets, index, stage.parallelism)
 
     def run(
         self, attempt: Attempt, incoming: Sequence[tuple[StageInput | None, list[Any]]]

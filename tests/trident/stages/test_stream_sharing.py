@@ -17,6 +17,7 @@ from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,
     ByGrouping,
+    InPairs,
     RoundRobin,
     Sharing,
     ToAll,
@@ -33,7 +34,7 @@ class Sale:
 
 
 def shared(sharing: Sharing, rows: Sequence[Any], targets: int = 3, txid: int = 1) -> Any:
-    sharing.prepare(targets, 0)
+    sharing.prepare(targets, 0, senders=1)
     return {index: list(share) for index, share in sharing.split(txid, rows)}
 
 
@@ -42,7 +43,7 @@ def test_round_robin_shares_differ_by_at_most_one_row(
     sizes: list[int], targets: int, index: int
 ) -> None:
     sharing, got = RoundRobin(), [0] * targets
-    sharing.prepare(targets, index)
+    sharing.prepare(targets, index, senders=index + 1)
     for size in sizes:
         rows = list(range(size))
         shares = sharing.split(1, rows)
@@ -51,6 +52,20 @@ def test_round_robin_shares_differ_by_at_most_one_row(
             assert share, "no task is sent an empty share"
             got[target] += len(share)
         assert max(got) - min(got) <= 1
+
+
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 4), st.integers(1, 4), st.data())
+def test_tasks_are_pairs_if_there_are_as_many_that_receive(
+    sizes: list[int], targets: int, senders: int, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(0, senders - 1))
+    sharing, others = InPairs(), RoundRobin()
+    for each in (sharing, others):
+        each.prepare(targets, index, senders)
+    for size in sizes:
+        rows = list(range(size))
+        pair = [(index, rows)] if rows else []
+        assert sharing.split(1, rows) == (pair if targets == senders else others.split(1, rows))
 
 
 def test_equal_keys_go_to_the_task_of_their_hash() -> None:
@@ -73,7 +88,8 @@ def test_objects_are_distributed_by_their_attributes() -> None:
 def test_one_task_receives_all_rows_and_no_rows_make_no_shares() -> None:
     rows = [("a", 1)]
     assert shared(ByFields(WORDS, ("word",)), rows, targets=1) == {0: rows}
-    for sharing in (ByFields(WORDS, ("word",)), RoundRobin(), ToAll(), ToFirst(), ByBatch()):
+    everywhere = (RoundRobin(), InPairs(), ToAll(), ToFirst(), ByBatch())
+    for sharing in (ByFields(WORDS, ("word",)), *everywhere):
         assert shared(sharing, []) == {}
 
 
