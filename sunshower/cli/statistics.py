@@ -589,10 +589,10 @@ def _activity(activity: Activity, parallelism: int) -> dict[str, Any]:
 
 
 def _counts(counts: Counts) -> dict[str, Any]:
-    fields = dict(vars(counts))
+    fields = counts.to_fields()
     emitted, transferred = fields.pop("emitted_to"), fields.pop("transferred_to")
-    sent, executed = fields.pop("bytes_to"), fields.pop("executed_from")
-    del fields["places"]
+    sent, executed = fields.pop("bytes_to"), counts.executed_from
+    del fields["places"], fields["executed_from"]
     fields["causes"] = dict(counts.causes)
     fields["streams"] = {
         stream: {

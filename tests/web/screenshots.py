@@ -21,7 +21,7 @@ from os import cpu_count, getloadavg
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import process_time
+from time import monotonic, process_time
 from typing import TYPE_CHECKING
 
 from PIL import Image
@@ -31,6 +31,7 @@ from benchmarks.machine import describe
 from benchmarks.performance.page import FRAMES as FIGURES
 from benchmarks.performance.page import write_page
 from sunshower.cli.ui.application import served_page
+from sunshower.cli.ui.source import FreshOverviews, TopologySource
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.garbage import rare_collections
@@ -57,14 +58,17 @@ _OVERVIEWS = 24  # different overviews of the measured page, one a second
 class _ReadySource(PreparedSource):
     """Makes its overviews in advance, and unpickles them when they are needed, as with Ray."""
 
+    look_ahead = TopologySource.look_ahead
+
     def __init__(self, prepared: Prepared, overviews: int) -> None:
         super().__init__(prepared)
         take = super()._overview
         (name,) = self.prepared
         self._ready = cycle([pickle.dumps(take(name)) for _ in range(overviews)])
+        begin_s = self.now_s - monotonic()  # overviews are shared for half a second, as with Ray
+        self._look = FreshOverviews(self._overview, lambda: begin_s + monotonic())
 
     def _overview(self, name: str) -> Overview:
-        self.now_s += 1.0
         overview: Overview = pickle.loads(next(self._ready))
         return overview
 

@@ -6,6 +6,7 @@ import json
 import socket
 from dataclasses import replace
 from http.client import HTTPConnection
+from queue import Queue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from sunshower import Counter, Topology
 from sunshower.cli.statistics import status_fields
 from sunshower.cli.traces.facts import traces_fields
 from sunshower.cli.ui.application import HEADERS, is_own_host, served_page
+from sunshower.cli.ui.source import TopologySource
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.runtime.events.trace_recorder import Traces
 from sunshower.texts import json_of
@@ -164,6 +166,39 @@ def test_an_overview_serves_all_pages_for_half_a_second() -> None:
     source._look._clock = lambda: 100.5
     source.topology("web-shop")
     assert len(looks) == 2
+
+
+class _Looked(TopologySource):
+    """Puts the names of the overviews that are taken into a queue."""
+
+    def __init__(self, *names: str) -> None:
+        prepared = PreparedSource(quiet(), shop())
+        self.names, self.looked = list(names), Queue[str]()
+        self.takes = prepared._overview
+        super().__init__(lambda: self.names, self._taken, lambda: 0.0)
+
+    def _taken(self, name: str) -> Any:
+        self.looked.put(name)
+        return self.takes(name)
+
+
+def test_a_page_that_opens_finds_what_it_will_ask_for() -> None:
+    source = _Looked("quiet")
+    with served_page(source, TOKEN, port=0) as url:
+        assert ask(url).status == 200
+        assert source.looked.get(timeout=60) == "quiet"  # the only one
+        source.names.append("web-shop")
+        ask(url, "/api/topology?name=web-shop")
+        assert source.looked.get(timeout=60) == "web-shop"
+        source._look.forget("web-shop")
+        ask(url)
+        assert source.looked.get(timeout=60) == "web-shop"  # the last one that was shown
+        source._look.forget("web-shop")
+        assert ask(url, sec_fetch_site="cross-site").status == 200
+        source.names[:] = ["gone"]
+        ask(url)
+        assert source.looked.get(timeout=60) == "gone", "the other site has caused no look"
+        assert ask(url).status == 200, "what it has raised is what the page will show"
 
 
 # ---- protection ---------------------------------------------------------------------------------

@@ -325,12 +325,17 @@ def make_application(
         headers = {"Content-Security-Policy": graph_policy()}
         return Response(source.flame_graph(name), 200, headers, "image/svg+xml")
 
+    def index(request: Request) -> Response:
+        if request.headers.get("sec-fetch-site") not in _OTHER_SITES:
+            source.look_ahead()
+        return FileResponse(STATIC / "index.html", headers=_NO_CACHE)
+
     async def modules(_: Request) -> Response:
         return Response(page_modules(), media_type="text/javascript", headers=_NO_CACHE)
 
     return Starlette(
         routes=[
-            Route("/", lambda _: FileResponse(STATIC / "index.html", headers=_NO_CACHE)),
+            Route("/", index),
             Route("/static/page.js", modules),
             Mount("/static", _Static(directory=STATIC)),
             Route("/api/topologies", _reading(lambda: {"topologies": source.topologies()})),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
 from itertools import count
@@ -597,6 +598,7 @@ class TopologySource:
         self._names, self._clock = names, clock
         self._look = FreshOverviews(look, clock)
         self.is_frozen = False  # the topologies have ended
+        self._shown = ""  # the topology of the last page
         self._kafka = kafka or {}
         self._profiles: dict[str, tuple[Facts, str]] = {}  # the last one of each topology
         self._replays = ReplaysByTopology(clock)
@@ -614,6 +616,18 @@ class TopologySource:
 
         self._look, self.is_frozen = FreshOverviews(look, lambda: at_s), True
 
+    def look_ahead(self) -> None:
+        """Look, on a thread, at what a page that is opened now will show: the only topology, or the
+        one that was shown last. It is there when the page has loaded, and asks."""
+
+        def look() -> None:
+            with suppress(Exception):  # the page asks again, and shows it
+                names = [*self._names()]
+                if len(names) == 1 or self._shown in names:
+                    self._look(names[0] if len(names) == 1 else self._shown)
+
+        threading.Thread(target=look, daemon=True).start()
+
     def topologies(self) -> list[Facts]:
         """A summary of each topology, sorted by name."""
         return [
@@ -627,6 +641,7 @@ class TopologySource:
         """Everything about a topology but its single tasks; what its components did in this window
         of time, of those of `sunshower status`."""
         overview, at_s = self._look(name)
+        self._shown = name
         facts = topology_facts(overview, at_s - overview.since_s, window)
         for worker in facts["workers"]:
             worker["tasks"] = len(worker["tasks"])  # not thousands of names

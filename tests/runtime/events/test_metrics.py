@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from sunshower.runtime.events.metrics import (
     Counts,
     EventTime,
     FailurePlace,
+    InputStream,
     Latencies,
     Snapshot,
     TaskStats,
@@ -157,3 +161,39 @@ def test_what_holds_a_stage_is_the_first_task_upstream_that_says_something() -> 
     assert holds("idle") == {"minutes": of_clicks, "hours": of_minutes, "days": of_minutes}
     of_gone = ["task 2 upstream is not running: its worker is being replaced"]
     assert holds("", 2) == {"minutes": [], "hours": of_gone, "days": of_gone}
+
+
+_FIELDS = [field.name for field in fields(TaskStats)]
+amounts = st.integers(0, 9)
+seconds = st.floats(0, 9)
+by_stream = st.dictionaries(st.sampled_from("ab"), amounts, max_size=2)
+inputs = st.builds(InputStream, st.sampled_from("ab"), st.just("default"))
+counters = st.builds(
+    Counts,
+    **dict.fromkeys(("emitted", "executed", "acked", "pending", "late"), amounts),
+    **dict.fromkeys(("late_by", "busy_s"), seconds),
+    **dict.fromkeys(("causes", "emitted_to"), by_stream),
+    executed_from=st.dictionaries(inputs, amounts, max_size=2),
+)
+
+
+@given(st.lists(counters, max_size=4), amounts, seconds)
+def test_counters_are_the_same_after_a_journey(
+    each: list[Counts], queued: int, queue_s: float
+) -> None:
+    tasks = [TaskStats(1, "c", count, queued=queued, queue_s=queue_s) for count in each]
+    arrived = pickle.loads(pickle.dumps(tasks))
+    for task, other in zip(tasks, arrived, strict=True):
+        assert [getattr(other, name) for name in _FIELDS] == [getattr(task, n) for n in _FIELDS]
+        assert other.counts.to_fields() == task.counts.to_fields()
+        assert Counts.from_fields(other.counts.to_fields()) == task.counts
+    whole = Counts.sum_of(task.counts for task in arrived)
+    assert whole.to_fields() == Counts.sum_of(each).to_fields()
+    for name in ("emitted", "late", "busy_s"):
+        assert getattr(whole, name) == sum(getattr(count, name) for count in each)
+    assert whole.late_by == max((count.late_by for count in each), default=0)
+    for name in ("causes", "emitted_to", "executed_from", "places"):
+        sums = Counter[Any]()
+        for count in each:
+            sums.update(getattr(count, name))
+        assert getattr(whole, name) == sums

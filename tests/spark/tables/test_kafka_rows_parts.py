@@ -63,11 +63,11 @@ class Reader:
 
 def groups(*reads_and_ids: tuple[KafkaRows, str]) -> list[str | None]:
     """The group id of each read of a range of a topic with this id."""
-    session = Reader()
+    session: Any = Reader()
+    columns = RecordColumns.of(OffsetRange)
     for rows, topic_id in reads_and_ids:
         for first in (0, 5):
-            columns = RecordColumns.of(OffsetRange)
-            rows(session, columns.table([OffsetRange("a", 0, first, first + 5, topic_id)]))  # type: ignore[arg-type]
+            rows(session, columns.table([OffsetRange("a", 0, first, first + 5, topic_id)]))
     return [options.get("kafka.group.id") for options in session.reads]
 
 
