@@ -136,7 +136,7 @@ def joined_as_of(left: list[Row], right: list[Row]) -> Iterator[Row]:
     """Of versions with one time that with the greater text counts."""
     for row in left:
         versions = [other for other in right if other.key == row.key and other.at <= row.at]
-        last = max(versions, key=lambda other: (other.at, repr([*other.ids])), default=row)
+        last = max(versions, key=lambda other: (other.at, repr(other.ids)), default=row)
         yield together(row, row.at, last.ids)
 
 
@@ -397,8 +397,8 @@ class StageChain:
         self, kind: str, last: Part, _: Part, size: int, late: float, settings: Any
     ) -> Part:
         times: Any = {"event_time": "at", "late": late, "unit": "s"}
-        stream = last.stream.distinct([*FIELDS], **times, **settings)
-        return Part(stream, last.rows, kind, are_ends=last.are_ends)
+        stream, rows = last.stream.distinct([*FIELDS], **times, **settings), last.rows
+        return Part(stream, lambda: [*dict.fromkeys(rows())], kind, are_ends=last.are_ends)
 
     def _in_order(
         self, kind: str, last: Part, _: Part, size: int, late: float, settings: Any

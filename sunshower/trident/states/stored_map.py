@@ -482,6 +482,7 @@ class StoredMap:
                 self._look()
         self._owner.check(self._last, attempt)
         self._attempt = attempt
+        self._sure = False  # if it fails: an earlier attempt may have been written late meanwhile
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         texts = self._texts(keys)
@@ -576,6 +577,7 @@ class StoredMap:
         # A first attempt need not block late writes of an earlier one.
         if self._written or again or attempt.attempt:
             self._put(attempt, again=again)
+        self._sure = True
         self.abort()
 
     def abort(self) -> None:
@@ -723,13 +725,12 @@ class StoredMap:
             changes |= packed_all(kind, attempt.txid, self._written)
         journal = self._new_journal(again=again)
         mark = self._owner.mark(attempt, journal)
-        self._sure = False  # until the outcome is known
         try:
             with _as_outage():
                 self._backing.put(changes, mark, self._word)
         except WrongVersion as error:
             raise self._overtaken(attempt) from error
-        self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
+        self._word, self._last, self._journal = mark.word, attempt, journal
         self._remember(changes)
 
     def _leave_out_absent(self) -> None:

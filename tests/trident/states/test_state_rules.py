@@ -76,6 +76,22 @@ def test_keys_that_only_the_earlier_attempt_had_are_restored() -> None:
     assert batch(factory.make(PLACE), 3, storm=5, ray=1) == [8, 1]
 
 
+def test_a_write_that_comes_late_is_undone_after_an_attempt_that_has_failed() -> None:
+    """A store writes the second attempt when the third one has begun, which fails then, and writes
+    nothing. The fourth one must know what the second has written."""
+    factory = MemoryState(OPAQUE)
+    batch(factory.make(PLACE), 1, storm=3)
+    late = factory.make(PLACE)
+    late.begin_commit(Attempt(2, 1, 1))
+    late.multi_put(["storm", "ray"], [8, 1])
+    state = factory.make(PLACE)
+    state.begin_commit(Attempt(2, 2, 1))
+    late.commit(Attempt(2, 1, 1))
+    assert state.multi_get(["ray"]) == [None]
+    assert batch(state, 2, attempt=3, sun=1) == [1]
+    assert stored(factory) == {"storm": [2, 3, 3], "sun": [2, 1, None]}
+
+
 def test_a_repeat_without_rows_undoes_the_earlier_attempt() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
