@@ -341,10 +341,6 @@ CURRENT = (
             0.6,
             row="Nexmark, exactly once in batches",
             against=f"{query} as an ordinary stream, states in SQLite",
-            reason="The query has no state: the ordinary stream stores nothing, and batches store "
-            "their progress."
-            if query == "q0"
-            else "",
         )
         for query in QUERIES_ONCE
     ),
