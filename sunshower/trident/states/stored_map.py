@@ -473,6 +473,7 @@ class StoredMap:
         self._found = self._batch.found  # what this batch has read
         self._written: dict[str, Written] = self._batch.written
         self._last: Attempt | None = None  # that has written
+        self._sure = False  # whether nobody else has written since `_look`
         self._look()  # with the errors of the store: at the start they end the topology
 
     def begin_commit(self, attempt: Attempt) -> None:
