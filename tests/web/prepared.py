@@ -377,6 +377,9 @@ class HostileSource:
 
         self._inside = PreparedRun(self._source.prepared["name"].plan, HOSTILE)
 
+    def look_ahead(self) -> None:
+        self._source.look_ahead()
+
     def topologies(self) -> list[Facts]:
         return _renamed(self._source.topologies())
 
